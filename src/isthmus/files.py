@@ -1,0 +1,78 @@
+"""Files that are never half written, and hashes of what is in them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import BadInput
+
+MAX_JSON_BYTES = 64 * 1024 * 1024
+
+
+def canonical_json(data: Any) -> str:
+    """One text per value: sorted keys, no spaces, floats with all their digits, no NaN."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def content_hash(data: Any) -> str:
+    """SHA-256 of the canonical JSON of `data`, or of the bytes themselves."""
+    raw = data if isinstance(data, bytes) else canonical_json(data).encode()
+    return hashlib.sha256(raw).hexdigest()
+
+
+def atomic_write(path: Path, data: bytes) -> None:
+    """Write all of `data` or nothing: a reader sees the old file or the new one, also after a crash."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    except OSError as error:
+        raise BadInput(f"cannot write {path}: {error.strerror or error}.") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise BadInput(f"cannot write {path}: {error.strerror or error}.") from error
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    atomic_write(path, (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; a missing, oversized or broken file is a BadInput that names it."""
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise BadInput(f"{path} is larger than {MAX_JSON_BYTES // 2**20} MiB and is not read.")
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is not valid JSON: {error}.") from error
+    if not isinstance(data, dict):
+        raise BadInput(f"{path} holds a {type(data).__name__}, not an object.")
+    return data

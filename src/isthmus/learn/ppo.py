@@ -1,0 +1,202 @@
+"""Proximal policy optimisation (Schulman et al., 2017) over thousands of worlds, in one file.
+
+Per iteration: `Collector` runs the policy for `ticks` ticks in all worlds; `advantages` is GAE with the value of
+episodes cut by the clock taken into account; `Learner.update` makes several passes of clipped policy-gradient
+steps, with a step size that follows the KL divergence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.learn.actor import Actor, Memory, Normalizer, forget, mlp
+from isthmus.learn.mirror import Reflection
+from isthmus.tasks.env import Env
+
+
+@dataclass(frozen=True)
+class PPO:
+    """Settings of the algorithm. Each task has its own defaults, in `isthmus.learn.recipes`."""
+
+    worlds: int = 512
+    ticks: int = 24
+    """Ticks per world and iteration."""
+    epochs: int = 4
+    minibatch: int = 2048
+    hidden: tuple[int, ...] = (128, 128)
+    critic_hidden: tuple[int, ...] = (128, 128)
+    discount: float = 0.99
+    trace: float = 0.95
+    """GAE's lambda."""
+    clip: float = 0.2
+    entropy: float = 0.005
+    value_weight: float = 1.0
+    step_size: float = 1e-3
+    step_range: tuple[float, float] = (1e-5, 1e-2)
+    wanted_kl: float = 0.01
+    max_norm: float = 1.0
+    init_std: float = 1.0
+    min_std: float = 0.05
+    mirror: bool = True
+    """Learn from each experience's mirror image too, where the robot has one."""
+
+
+class Critic(nn.Module):
+    def __init__(self, inputs: int, hidden: tuple[int, ...]):
+        super().__init__()
+        self.normalize = Normalizer(inputs)
+        self.net = mlp(inputs, hidden, 1, 1.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(self.normalize(x))[:, 0]
+
+
+@dataclass
+class Batch:
+    """Experience of one iteration, flattened to (ticks · worlds, …)."""
+
+    observation: Tensor
+    critic: Tensor
+    action: Tensor
+    mean: Tensor
+    log_prob: Tensor
+    value: Tensor
+    advantage: Tensor
+    ret: Tensor
+
+
+def log_prob(action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    """Log density of a diagonal normal, (n, m) -> (n,)."""
+    z = (action - mean) * torch.exp(-log_std)
+    return -0.5 * z.square().sum(1) - log_std.sum() - 0.9189385332046727 * action.shape[1]
+
+
+def advantages(reward: Tensor, value: Tensor, last: Tensor, ended: Tensor, discount: float, trace: float) -> Tensor:
+    """Generalised advantage estimation, (ticks, n); `ended` cuts the recursion at the end of an episode."""
+    out, running = torch.empty_like(reward), torch.zeros_like(last)
+    following = last
+    for t in reversed(range(len(reward))):
+        on = 1.0 - ended[t]
+        delta = reward[t] + discount * following * on - value[t]
+        running = delta + discount * trace * on * running
+        out[t] = running
+        following = value[t]
+    return out
+
+
+class Collector:
+    """Runs the policy in the environment and keeps what the learner needs."""
+
+    def __init__(self, env: Env, actor: Actor, critic: Critic, config: PPO, generator: torch.Generator):
+        self.env, self.actor, self.critic, self.config, self.generator = env, actor, critic, config, generator
+        self.memory: Memory = actor.memory(env.n)
+        self.observation, self.memory = actor.observe(env.signals(), self.memory)
+        self.critic_input = env.critic()
+
+    @torch.no_grad()
+    def collect(self) -> tuple[Batch, list[dict]]:
+        env, actor, c = self.env, self.actor, self.config
+        steps, n, m = c.ticks, env.n, actor.shape.target.size
+        obs = torch.empty(steps, n, actor.inputs)
+        cri = torch.empty(steps, n, self.critic_input.shape[1])
+        act, mean = torch.empty(steps, n, m), torch.empty(steps, n, m)
+        rew, val, ended = torch.empty(steps, n), torch.empty(steps, n), torch.empty(steps, n)
+        std = actor.log_std.exp()
+        finished: list[dict] = []
+        for t in range(steps):
+            obs[t], cri[t] = self.observation, self.critic_input
+            mean[t] = actor.act(self.observation)
+            act[t] = mean[t] + std * torch.randn(n, m, generator=self.generator)
+            val[t] = self.critic(self.critic_input)
+            step = env.step(actor.target(act[t]))
+            rew[t] = step.reward
+            if len(step.last_critic):
+                # The episode was cut by the clock, not lost: what would have followed still counts.
+                rew[t, step.timed_out] += c.discount * self.critic(step.last_critic)
+            done = step.failed | step.timed_out
+            ended[t] = done.float()
+            self.memory = actor.remember(self.memory, act[t])
+            if done.any():
+                forget(self.memory, done)
+                finished.append(step.finished)
+            self.observation, self.memory = actor.observe(env.signals(), self.memory)
+            self.critic_input = env.critic()
+        adv = advantages(rew, val, self.critic(self.critic_input), ended, c.discount, c.trace)
+        logp = log_prob(act.flatten(0, 1), mean.flatten(0, 1), actor.log_std)
+        flat = [x.flatten(0, 1) for x in (obs, cri, act, mean)]
+        value, advantage = val.flatten(), adv.flatten()
+        return Batch(*flat, logp, value, advantage, value + advantage), finished
+
+
+class Learner:
+    def __init__(self, actor: Actor, critic: Critic, config: PPO, reflection: Reflection | None, generator: torch.Generator):
+        self.actor, self.critic, self.config, self.generator = actor, critic, config, generator
+        self.reflection = reflection if config.mirror else None
+        self.parameters = [*actor.parameters(), *critic.parameters()]
+        self.optimizer = torch.optim.Adam(self.parameters, lr=config.step_size, eps=1e-5, fused=True)
+        self.step_size = config.step_size
+
+    def update(self, batch: Batch) -> dict[str, float]:
+        c, n = self.config, len(batch.action)
+        with torch.no_grad():
+            old_log_std = self.actor.log_std.clone()
+            # Inputs are normalised once: the statistics hold still during the update.
+            obs, cri = self.actor.normalize(batch.observation), self.critic.normalize(batch.critic)
+            adv = (batch.advantage - batch.advantage.mean()) / (batch.advantage.std() + 1e-8)
+            data = (obs, cri, batch.action, batch.mean, batch.log_prob, adv, batch.ret)
+        sums = {"policy_loss": 0.0, "value_loss": 0.0, "kl": 0.0, "clipped": 0.0}
+        count = 0
+        for _ in range(c.epochs):
+            order = torch.randperm(n, generator=self.generator)
+            for ids in order.split(c.minibatch):
+                if len(ids) < c.minibatch // 2:
+                    continue
+                got = self._step([x[ids] for x in data], old_log_std, mirrored=self.reflection is not None and count % 2 == 1)
+                for key, value in got.items():
+                    sums[key] += value
+                count += 1
+        self.actor.normalize.update(batch.observation)
+        self.critic.normalize.update(batch.critic)
+        return {k: v / max(count, 1) for k, v in sums.items()} | {"step_size": self.step_size}
+
+    def _step(self, data: list[Tensor], old_log_std: Tensor, mirrored: bool) -> dict[str, float]:
+        c = self.config
+        obs, cri, action, old_mean, old_logp, adv, ret = data
+        if mirrored and self.reflection is not None:
+            r = self.reflection
+            obs, cri = r.normalized(obs, "observation"), r.normalized(cri, "critic")
+            action, old_mean = r.action(action), r.action(old_mean)
+        log_std = self.actor.log_std
+        mean = self.actor.net(obs)
+        logp = log_prob(action, mean, log_std)
+        ratio = torch.exp(logp - old_logp)
+        policy_loss = -torch.minimum(ratio * adv, ratio.clamp(1 - c.clip, 1 + c.clip) * adv).mean()
+        value_loss = (self.critic.net(cri)[:, 0] - ret).square().mean()
+        loss = policy_loss + c.value_weight * value_loss - c.entropy * log_std.sum()
+        with torch.no_grad():
+            spread = torch.exp(2 * (old_log_std - log_std))
+            shift = (mean - old_mean).square() * torch.exp(-2 * log_std)
+            kl = float((log_std - old_log_std + 0.5 * (spread + shift) - 0.5).sum(1).mean())
+            if not mirrored:
+                self._follow(kl)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.parameters, c.max_norm, foreach=True)
+        self.optimizer.step()
+        with torch.no_grad():
+            log_std.clamp_(min=torch.tensor(c.min_std).log())
+            clipped = float(((ratio - 1).abs() > c.clip).float().mean())
+        return {"policy_loss": float(policy_loss), "value_loss": float(value_loss), "kl": kl, "clipped": clipped}
+
+    def _follow(self, kl: float) -> None:
+        """Smaller steps when the policy moves too far, larger ones when it hardly moves."""
+        low, high = self.config.step_range
+        if kl > 2 * self.config.wanted_kl:
+            self.step_size = max(low, self.step_size / 1.5)
+        elif 0 < kl < 0.5 * self.config.wanted_kl:
+            self.step_size = min(high, self.step_size * 1.5)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.step_size

@@ -1,0 +1,48 @@
+"""Parameters and their usual ranges, as every robot here builds its Space and prior from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from isthmus.world import Belief, Param, Space
+from isthmus.world.param import How, Scale
+
+
+@dataclass(frozen=True)
+class Range:
+    """A parameter together with what we believe of it before we have seen the robot."""
+
+    param: Param
+    prior: tuple[float, float] | None
+
+
+def vary(
+    name: str,
+    unit: str,
+    target: str | tuple[str, ...],
+    nominal: float,
+    bounds: tuple[float, float],
+    prior: tuple[float, float] | None,
+    how: How = "set",
+    scale: Scale = "linear",
+    doc: str = "",
+) -> Range:
+    targets = (target,) if isinstance(target, str) else target
+    return Range(Param(name, unit, nominal, *bounds, targets=targets, scale=scale, how=how, doc=doc), prior)
+
+
+def factor(name: str, target: str | tuple[str, ...], bounds, prior, doc: str = "") -> Range:
+    """A factor on the nominal number, 1 at nominal."""
+    return vary(name, "1", target, 1.0, bounds, prior, how="scale", scale="log", doc=doc)
+
+
+def offset(name: str, unit: str, target: str, bound: float, prior: float, doc: str = "") -> Range:
+    """A symmetric offset, 0 at nominal."""
+    return vary(name, unit, target, 0.0, (-bound, bound), (-prior, prior), how="add", doc=doc)
+
+
+def space_and_prior(ranges: Iterable[Range]) -> tuple[Space, Belief]:
+    ranges = tuple(ranges)
+    space = Space(tuple(r.param for r in ranges))
+    return space, Belief.over(space, {r.param.name: r.prior for r in ranges if r.prior is not None})

@@ -1,0 +1,100 @@
+"""From a motor's target to the torque on the joint, once per physics step, for all worlds at once.
+
+    demand   kp (u - q) - kd q̇                  position drive          (or u itself: effort drive)
+    motor    strength · demand, inside ±limit and inside the torque-speed line  ±limit (1 ∓ q̇ / no_load)
+    output   motor - coulomb · clip(q̇ / v0, ±1) - viscous · q̇
+
+All arrays are (n, m): n worlds, m motors, float64. With a spring between gearbox and link the motor moves its own
+rotor, and the link feels the spring.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.errors import BadInput
+from isthmus.sim.robot import Motors
+
+Arrays = dict[str, np.ndarray]
+
+STICTION_SPEED = 0.05
+"""rad/s; speed v0 at which Coulomb friction is fully there. Below it friction grows linearly: no chatter at rest."""
+SPRING_STEPS = 8
+"""Inner steps of the rotor per physics step: a rotor on a stiff spring is faster than the body."""
+
+FIELDS = ("kp", "kd", "strength", "torque_limit", "speed_limit", "coulomb", "viscous", "lag", "spring", "rotor_inertia")
+
+
+def pd(u: np.ndarray, q: np.ndarray, qd: np.ndarray, kp: np.ndarray, kd: np.ndarray) -> np.ndarray:
+    return kp * (u - q) - kd * qd
+
+
+def torque_speed(tau: np.ndarray, qd: np.ndarray, limit: np.ndarray, no_load: np.ndarray) -> np.ndarray:
+    """Clip torque to what a DC motor can give at speed qd: full at standstill, none at the no-load speed.
+
+    Braking (torque against the motion) is limited by `limit` alone.
+    """
+    slope = qd * (limit / no_load)
+    return np.clip(tau, np.clip(-limit - slope, -limit, limit), np.clip(limit - slope, -limit, limit))
+
+
+def friction(qd: np.ndarray, coulomb: np.ndarray, viscous: np.ndarray) -> np.ndarray:
+    """Torque lost to friction, opposed to qd by the caller's sign."""
+    return coulomb * np.clip(qd * (1.0 / STICTION_SPEED), -1.0, 1.0) + viscous * qd
+
+
+def lag_step(state: np.ndarray, u: np.ndarray, lag: np.ndarray, dt: float) -> np.ndarray:
+    """Exact step of the first-order lag  lag · ẏ = u - y; a lag of zero passes u through."""
+    with np.errstate(divide="ignore"):
+        keep = np.exp(-dt / lag)
+    return u + keep * (state - u)
+
+
+class Actuators:
+    """The motor law of one robot. Parameters and state are (n, m) arrays that belong to the engine."""
+
+    def __init__(self, motors: Motors, size: int, dt: float, varied: frozenset[str]):
+        """`varied` names the fields that a Space may change, so that they are simulated even if nominally absent."""
+        self.drive, self.dt, self.size = motors.drive, dt, size
+        absent = dict.fromkeys(FIELDS, 0.0) | {"speed_limit": np.inf, "spring": np.inf, "torque_limit": np.inf, "strength": 1.0}
+        self.nominal = {f: np.array(getattr(motors, f, ()) or (absent[f],) * size, dtype=float) for f in FIELDS}
+        for name, row in self.nominal.items():
+            if row.shape != (size,):
+                raise BadInput(f"motor figure {name!r} has {len(row)} numbers for {size} motors.")
+        used = varied | {name for name, row in self.nominal.items() if (row != absent[name]).any()}
+        self.lag, self.line, self.spring = "lag" in used, "speed_limit" in used, "spring" in used
+        self.friction = bool(used & {"coulomb", "viscous"})
+        if self.spring and not (self.nominal["rotor_inertia"] > 0).all():
+            raise BadInput("a motor with a spring needs a positive rotor_inertia.")
+
+    def torque(self, f: Arrays, state: Arrays, u: np.ndarray, q: np.ndarray | None, qd: np.ndarray | None) -> np.ndarray:
+        """One physics step: targets u and joint state to joint torques, all (n, m); moves the motor state on."""
+        if self.lag:
+            u = state["lagged"][:] = lag_step(state["lagged"], u, f["lag"], self.dt)
+        if self.drive == "native":
+            return u
+        if q is None or qd is None:
+            return np.clip(f["strength"] * u, -f["torque_limit"], f["torque_limit"])
+        if self.spring:
+            return self._through_spring(f, state, u, q, qd)
+        return self._motor(f, u, q, qd) - (friction(qd, f["coulomb"], f["viscous"]) if self.friction else 0.0)
+
+    def _motor(self, f: Arrays, u: np.ndarray, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
+        demand = pd(u, q, qd, f["kp"], f["kd"]) if self.drive == "position" else u
+        demand = demand * f["strength"]
+        limit = f["torque_limit"]
+        return torque_speed(demand, qd, limit, f["speed_limit"]) if self.line else np.clip(demand, -limit, limit)
+
+    def _through_spring(self, f: Arrays, state: Arrays, u: np.ndarray, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
+        """J θ̈ = motor(θ, θ̇) - friction(θ̇) - k (θ - q);  the link feels k (θ - q), averaged over the step."""
+        h = self.dt / SPRING_STEPS
+        theta, speed = state["rotor"], state["rotor_speed"]
+        total = np.zeros_like(q)
+        for i in range(SPRING_STEPS):
+            load = f["spring"] * (theta - (q + qd * (i * h)))
+            drive = self._motor(f, u, theta, speed) - friction(speed, f["coulomb"], f["viscous"])
+            speed = speed + h * (drive - load) / f["rotor_inertia"]
+            theta = theta + h * speed
+            total += load
+        state["rotor"][:], state["rotor_speed"][:] = theta, speed
+        return total / SPRING_STEPS

@@ -1,0 +1,206 @@
+"""Apply e to worlds: from the text of a target to columns of per-world arrays.
+
+`resolve` matches names once and gives a list of `Write`s; `Binding.apply` writes values. Applying always starts
+from the nominal row, so applying twice equals applying once and applying the nominal e restores the model bit for
+bit.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from isthmus.errors import BadInput, unknown
+from isthmus.sim import actuators
+from isthmus.sim.robot import Robot
+from isthmus.world import Space, Target
+from isthmus.world.inertia import vary
+
+_OBJECTS = {
+    "geom": mujoco.mjtObj.mjOBJ_GEOM,
+    "body": mujoco.mjtObj.mjOBJ_BODY,
+    "joint": mujoco.mjtObj.mjOBJ_JOINT,
+    "actuator": mujoco.mjtObj.mjOBJ_ACTUATOR,
+}
+LINK_FIELDS = ("action_delay", "sensor_delay")
+SIGNAL_FIELDS = ("bias", "gain", "noise")
+INERTIAL_FIELDS = ("mass", "com", "payload")
+KINDS = (*_OBJECTS, "opt", "motor", "link", "signal")
+
+
+@dataclass(frozen=True)
+class Write:
+    """One parameter acting on columns of one per-world array."""
+
+    array: str
+    columns: np.ndarray
+    param: int
+    how: str
+
+
+def resolve(space: Space, robot: Robot) -> list[Write]:
+    writes: list[Write] = []
+    for i, param in enumerate(space.params):
+        for text in param.targets:
+            where = f"target {text!r} of parameter {param.name!r}"
+            array, columns = _columns(Target.parse(text), robot, where)
+            writes.append(Write(array, columns, i, param.how))
+    return writes
+
+
+def _columns(t: Target, robot: Robot, where: str) -> tuple[str, np.ndarray]:
+    """The per-world array that a target names, and the columns of its flattened rows."""
+    if t.kind == "motor":
+        _known("motor field", t.field, actuators.FIELDS, where)
+        return f"motor.{t.field}", _match(t.pattern, robot.contract.target.labels, "motor", where)
+    if t.kind == "link":
+        _known("link field", t.field, LINK_FIELDS, where)
+        return f"link.{t.field}", np.array([0])
+    if t.kind == "signal":
+        _known("signal field", t.field, SIGNAL_FIELDS, where)
+        return f"signal.{t.field}", _signal_columns(t, robot, where)
+    if t.kind == "opt":
+        _known("option", f"opt.{t.field}", _mj_fields(), where)
+        size = np.size(getattr(robot.model.opt, t.field))
+        return f"opt.{t.field}", np.array([_index(t.index, size, where)])
+    if t.kind not in _OBJECTS:
+        raise unknown("kind of target", t.kind, KINDS, where)
+    return _object_columns(t, robot.model, where)
+
+
+def _object_columns(t: Target, model: mujoco.MjModel, where: str) -> tuple[str, np.ndarray]:
+    count = {"geom": model.ngeom, "body": model.nbody, "joint": model.njnt, "actuator": model.nu}[t.kind]
+    names = [mujoco.mj_id2name(model, _OBJECTS[t.kind], i) or "" for i in range(count)]
+    rows = _match(t.pattern, names, t.kind, where)
+    if t.kind == "body" and t.field in INERTIAL_FIELDS:
+        width = 3 if t.field == "com" else 1
+        return f"inertia.{t.field}", rows * width + _index(t.index, width, where)
+    array = f"{t.kind}_{t.field}"
+    if t.kind == "joint":
+        array = f"dof_{t.field}"
+        if array in _mj_fields():
+            rows = np.concatenate([np.arange(model.jnt_dofadr[r], model.jnt_dofadr[r] + _dofs(model, r)) for r in rows])
+        else:
+            array = f"jnt_{t.field}"
+    _known("model field", array, _mj_fields(), where)
+    if array in ("body_mass", "body_inertia", "body_ipos", "body_iquat"):
+        raise BadInput(f"{where}: change a body through mass, com or payload, so that it stays a possible body.")
+    width = int(np.prod(getattr(model, array).shape[1:]))
+    return array, rows * width + _index(t.index, width, where)
+
+
+def _dofs(model: mujoco.MjModel, joint: int) -> int:
+    return {0: 6, 1: 3, 2: 1, 3: 1}[int(model.jnt_type[joint])]
+
+
+def _mj_fields() -> frozenset[str]:
+    from mujoco.batch import MODEL_FIELDS
+
+    return MODEL_FIELDS
+
+
+def _known(what: str, name: str, choices, where: str) -> None:
+    if name not in choices:
+        raise unknown(what, name, choices, where)
+
+
+def _match(pattern: str, names, what: str, where: str) -> np.ndarray:
+    rows = [i for i, name in enumerate(names) if re.fullmatch(pattern, name)]
+    if not rows:
+        raise unknown(what, pattern, [n for n in names if n], where)
+    return np.array(rows)
+
+
+def _index(text: str | None, size: int, where: str) -> int:
+    if text is None and size > 1:
+        raise BadInput(f"{where}: the field has {size} components; say which, as in field[0].")
+    value = int(text) if text and text.isdigit() else (0 if text is None else -1)
+    if not 0 <= value < size:
+        raise BadInput(f"{where}: index {text} is not in 0 … {size - 1}.")
+    return value
+
+
+def _signal_columns(t: Target, robot: Robot, where: str) -> np.ndarray:
+    """Columns in the concatenation of all signals of the contract, in its order."""
+    signals, start = robot.contract.signals, 0
+    matched = set(_match(t.pattern, [s.name for s in signals], "signal", where).tolist())
+    columns: list[int] = []
+    for i, signal in enumerate(signals):
+        if i in matched:
+            labels = range(signal.size) if t.index is None else [signal.component(t.index)]
+            columns += [start + k for k in labels]
+        start += signal.size
+    return np.array(columns)
+
+
+@dataclass
+class Binding:
+    """A Space tied to the per-world arrays of one engine."""
+
+    writes: list[Write]
+    arrays: dict[str, np.ndarray]
+    """Per-world values, (n, columns), by array name."""
+    nominal: dict[str, np.ndarray]
+    """Nominal rows, (columns,), by array name."""
+
+    def apply(self, e: np.ndarray, ids: np.ndarray) -> None:
+        """Write e, shape (k, d), into worlds `ids`, (k,), starting from nominal."""
+        fresh = {name: np.tile(self.nominal[name], (len(ids), 1)) for name in self.names}
+        for w in self.writes:
+            value, rows = e[:, w.param, None], fresh[w.array]
+            if w.how == "set":
+                rows[:, w.columns] = value
+            elif w.how == "scale":
+                rows[:, w.columns] *= value
+            else:
+                rows[:, w.columns] += value
+        for name, rows in fresh.items():
+            self.arrays[name][ids] = rows
+
+    @property
+    def names(self) -> list[str]:
+        return sorted({w.array for w in self.writes})
+
+
+class Inertia:
+    """The bodies whose inertial numbers a Space changes, written together so that they stay possible bodies."""
+
+    FIELDS = ("body_mass", "body_ipos", "body_iquat", "body_inertia")
+
+    def __init__(self, writes: list[Write], model: mujoco.MjModel, payload_at: tuple[float, float, float]):
+        touched = {f: _rows(writes, f"inertia.{f}", 3 if f == "com" else 1) for f in INERTIAL_FIELDS}
+        self.moved = np.array(sorted(touched["com"] | touched["payload"]), dtype=int)
+        """Bodies whose centre of mass may move."""
+        self.scaled = np.array(sorted(touched["mass"] - set(self.moved.tolist())), dtype=int)
+        """Bodies that only get denser or lighter."""
+        self.nominal = {f: np.array(getattr(model, f)) for f in self.FIELDS}
+        self.payload_at = np.array(payload_at)
+
+    def __bool__(self) -> bool:
+        return bool(len(self.moved) or len(self.scaled))
+
+    def apply(self, arrays: dict[str, np.ndarray], model_fields: dict[str, np.ndarray], ids: np.ndarray) -> None:
+        """Write the model fields of worlds `ids`; where nothing changed, the nominal numbers bit for bit."""
+        density = arrays["inertia.mass"][ids]
+        if len(self.scaled):
+            factor, at = density[:, self.scaled], np.ix_(ids, self.scaled)
+            model_fields["body_mass"][at] = factor * self.nominal["body_mass"][self.scaled]
+            model_fields["body_inertia"][at] = factor[..., None] * self.nominal["body_inertia"][self.scaled]
+        if len(self.moved):
+            factor, payload = density[:, self.moved], arrays["inertia.payload"][ids][:, self.moved]
+            shift = arrays["inertia.com"][ids].reshape(len(ids), -1, 3)[:, self.moved]
+            rows = [np.repeat(self.nominal[f][None, self.moved], len(ids), axis=0) for f in self.FIELDS]
+            changed = (factor != 1.0) | (shift != 0.0).any(-1) | (payload != 0.0)
+            if changed.any():
+                values = vary(*(r[changed] for r in rows), factor[changed], shift[changed], payload[changed], self.payload_at)
+                for row, value in zip(rows, values, strict=True):
+                    row[changed] = value
+            for f, row in zip(self.FIELDS, rows, strict=True):
+                model_fields[f][np.ix_(ids, self.moved)] = row
+
+
+def _rows(writes: list[Write], array: str, width: int) -> set[int]:
+    return {int(c) // width for w in writes if w.array == array for c in w.columns}

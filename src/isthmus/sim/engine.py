@@ -1,0 +1,225 @@
+"""Thousands of worlds of one robot, each with its own e, stepped together.
+
+    engine = Engine(go1, n=1024)
+    engine.apply(e, ids)                 the numbers of each world
+    engine.reset(ids)                    start of an episode
+    engine.step(target)                  one control tick: targets -> delay -> motors -> physics
+    engine.measured(rng)                 what the robot's own sensors say: delay, gain, bias, noise
+
+Everything is an (n, …) array. `qpos` and `qvel` are live views of the physics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import mujoco
+import numpy as np
+from mujoco.batch import Batch, SimulationError
+
+from isthmus.errors import BadInput
+from isthmus.sim import bind, native, wiring
+from isthmus.sim.actuators import FIELDS, Actuators
+from isthmus.sim.delay import arrived, read_late, sent_kept, steps_kept
+from isthmus.sim.robot import Robot, compile_spec
+from isthmus.sim.sources import column_sources, compact, target_joints
+
+SPEED_CEILING = 500.0
+"""rad/s or m/s: a world in which anything moves faster has blown up."""
+
+
+class Engine:
+    def __init__(
+        self,
+        robot: Robot,
+        n: int,
+        threads: int = 0,
+        edit: Callable[[mujoco.MjSpec], None] | None = None,
+        compiled: bool = True,
+    ):
+        """n worlds on `threads` threads (0: all). `edit` may change the model, for example put terrain into it.
+
+        `compiled` asks for the motor law in C; without it, or without a C compiler, it runs in NumPy.
+        """
+        if n < 1:
+            raise BadInput(f"an engine needs at least one world, not {n}.")
+        self.robot, self.n = robot, n
+        self.all = np.arange(n)
+        target, signals = robot.contract.target, robot.contract.signals
+        spec = robot.spec()
+        if edit is not None:
+            edit(spec)
+        bare = compile_spec(spec, robot.name)
+        self.dt = float(bare.opt.timestep)
+        self.tick = self.dt * robot.substeps
+
+        self._writes = bind.resolve(robot.space, robot)
+        varied = frozenset(w.array.removeprefix("motor.") for w in self._writes if w.array.startswith("motor."))
+        self.actuators = Actuators(robot.motors, target.size, self.dt, varied)
+        self.wiring = wiring.Wiring(
+            motors=target.size,
+            substeps=robot.substeps,
+            sent=sent_kept(_longest(robot, "action_delay"), robot.substeps, self.dt),
+            depth=steps_kept(_longest(robot, "sensor_delay"), self.dt),
+            width=sum(s.size for s in signals),
+        )
+        sources, joints = column_sources(robot, bare), target_joints(robot, bare)
+        self._sources = [(array, compact(columns), len(columns)) for array, columns in sources]
+        self.joints = None if joints is None else (compact(joints[0]), compact(joints[1]))
+        """Columns of qpos and qvel of the joints behind the targets, if they are joints."""
+        self.compiled = compiled and native.control_callback() is not None
+        if self.compiled:
+            q, v = joints or ([0] * target.size, [0] * target.size)
+            a = self.actuators
+            flags = a.lag * 1 | a.line * 2 | a.friction * 4 | a.spring * 8 | (joints is not None) * 16
+            wiring.add_to(spec, self.wiring.size, self.wiring.numeric(a.drive, flags, q, v, sources))
+        else:
+            spec.nuserdata = self.wiring.size
+        self.model = compile_spec(spec, robot.name)
+
+        self.batch = Batch(self.model, n, nthread=threads)
+        self.qpos, self.qvel = self.batch.bind("qpos"), self.batch.bind("qvel")
+        self.ctrl, self.xfrc = self.batch.bind("ctrl"), self.batch.bind("xfrc_applied")
+        self.time = self.batch.bind("time").reshape(n)
+        self.sensordata = self.batch.bind("sensordata") if self.model.nsensordata else np.zeros((n, 0))
+        self.view = self.wiring.views(self.batch.bind("userdata"))
+        self._fields = {f: self.view[f"motor.{f}"] for f in FIELDS}
+        self._motor_state = {f: self.view[f"state.{f}"] for f in wiring.STATES}
+        self._limits = (np.array(target.low or [-np.inf]), np.array(target.high or [np.inf]))
+        self.blown = np.zeros(n, dtype=bool)
+        """Worlds whose physics failed in the last step; reset them before the next one."""
+        self.binding = self._bind()
+        self.e = np.tile(robot.space.nominal, (n, 1))
+        """Values in force, (n, d)."""
+        self.apply(self.e, self.all)
+        self.reset(self.all)
+
+    # e --------------------------------------------------------------------------------------------------------
+
+    def _bind(self) -> bind.Binding:
+        """Collect the per-world arrays that the Space writes to, with their nominal rows."""
+        n, width, nbody = self.n, self.wiring.width, self.model.nbody
+        nominal = {
+            "inertia.mass": np.ones(nbody),
+            "inertia.com": np.zeros(3 * nbody),
+            "inertia.payload": np.zeros(nbody),
+            "signal.bias": np.zeros(width),
+            "signal.gain": np.ones(width),
+            "signal.noise": np.zeros(width),
+        }
+        arrays = {name: np.tile(row, (n, 1)) for name, row in nominal.items()}
+        for name, row in self.actuators.nominal.items():
+            nominal[f"motor.{name}"], arrays[f"motor.{name}"] = row, np.tile(row, (n, 1))
+        for name in bind.LINK_FIELDS:
+            nominal[f"link.{name}"], arrays[f"link.{name}"] = np.zeros(1), np.zeros((n, 1))
+        for name in {w.array for w in self._writes} - set(nominal):
+            source = self.model.opt if name.startswith("opt.") else self.model
+            nominal[name] = np.array(getattr(source, name.removeprefix("opt.")), dtype=float).ravel()
+            arrays[name] = self.batch.expand(name).reshape(n, -1)
+        self._inertia = bind.Inertia(self._writes, self.model, self.robot.payload_at)
+        if self._inertia:
+            self._inertial = {f: self.batch.expand(f) for f in self._inertia.FIELDS}
+        inputs = set(mujoco.MjModel._setconst_inputs) | {"opt.gravity", "opt.timestep"}
+        self._derives = bool(self._inertia) or bool({w.array for w in self._writes} & inputs)
+        return bind.Binding(self._writes, arrays, nominal)
+
+    def apply(self, e: np.ndarray, ids: np.ndarray) -> None:
+        """Give worlds `ids` the values e, (k, d), starting from nominal, derived constants included."""
+        self.e[ids] = e
+        self.binding.apply(e, ids)
+        if self._inertia:
+            self._inertia.apply(self.binding.arrays, self._inertial, ids)
+        if self._derives:
+            self.batch.set_const(ids)
+        self._wire(ids)
+
+    def _wire(self, ids: np.ndarray) -> None:
+        """Copy the numbers of motors and link into the worlds' own rows."""
+        arrays = self.binding.arrays
+        for name, view in self._fields.items():
+            view[ids] = arrays[f"motor.{name}"][ids]
+        for name in bind.LINK_FIELDS:
+            self.view[name][ids] = arrays[f"link.{name}"][ids, 0]
+
+    # Time -----------------------------------------------------------------------------------------------------
+
+    def reset(self, ids: np.ndarray, qpos: np.ndarray | None = None, qvel: np.ndarray | None = None) -> None:
+        """Start worlds `ids` at (qpos, qvel), by default at home and at rest, with motors and buffers settled."""
+        self.batch.reset(ids, stage=int(mujoco.mjtStage.mjSTAGE_NONE))
+        self.qpos[ids] = np.array(self.robot.home) if qpos is None else qpos
+        self.qvel[ids] = 0.0 if qvel is None else qvel
+        self._wire(ids)
+        default = np.array(self.robot.default)
+        self.view["targets"][ids] = default
+        self._motor_state["lagged"][ids] = default
+        if self.joints is not None:
+            self._motor_state["rotor"][ids] = self.qpos[ids][:, self.joints[0]]
+        self.batch.forward(ids)
+        self.view["last"][ids] = -1.0
+        self.view["ring"][ids] = self._raw(ids)[:, None]
+        self.blown[ids] = False
+
+    def step(self, target: np.ndarray) -> None:
+        """Advance every world by one control tick under target, (n, m)."""
+        sent = self.view["targets"]
+        sent[:, 1:] = sent[:, :-1].copy()
+        np.clip(target, *self._limits, out=sent[:, 0])
+        self.view["tick"][:] = self.time
+        if self.compiled:
+            self._physics(self.robot.substeps)
+        else:
+            for s in range(self.robot.substeps):
+                self._note()
+                u = arrived(sent, self.view["action_delay"], s, self.robot.substeps, self.dt)
+                q, qd = (None, None) if self.joints is None else (self.qpos[:, self.joints[0]], self.qvel[:, self.joints[1]])
+                self.ctrl[:] = self.actuators.torque(self._fields, self._motor_state, u, q, qd)
+                self._physics(1)
+        # NaN fails every comparison, so this also finds worlds that are no longer numbers.
+        self.blown |= ~(np.abs(self.qvel).max(axis=1) < SPEED_CEILING)
+
+    def _physics(self, steps: int) -> None:
+        try:
+            self.batch.step(nstep=steps)
+        except SimulationError:
+            self.blown |= np.asarray(self.batch.status) != 0
+
+    # Signals --------------------------------------------------------------------------------------------------
+
+    def _raw(self, ids: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """All signals of the contract side by side, as the physics has them, (k, width)."""
+        return np.concatenate([getattr(self, array)[ids][:, columns] for array, columns, _ in self._sources], axis=1)
+
+    def _note(self) -> np.ndarray:
+        """Write the present into the ring of past signals; return its slot in each world."""
+        now = np.rint(self.time / self.dt).astype(int) % self.wiring.depth
+        self.view["ring"][self.all, now] = self._raw()
+        return now
+
+    def measured(self, rng: np.random.Generator) -> np.ndarray:
+        """What the sensors say now, (n, width), float32: gain · delayed value + bias + noise."""
+        arrays = self.binding.arrays
+        seen = read_late(self.view["ring"], self._note(), self.view["sensor_delay"], self.dt)
+        clean = seen * arrays["signal.gain"] + arrays["signal.bias"]
+        noise = rng.standard_normal(clean.shape, dtype=np.float32) * arrays["signal.noise"]
+        return (clean + noise).astype(np.float32)
+
+    # Checkpoints ----------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything that the next step depends on, by name."""
+        return {name: np.array(self.batch.bind(name)) for name in _STATE} | {"e": self.e.copy()}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        self.apply(state["e"], self.all)
+        for name in _STATE:
+            if state[name].shape != self.batch.bind(name).shape:
+                raise BadInput(f"the saved state {name!r} has shape {state[name].shape}, not {self.batch.bind(name).shape}.")
+            self.batch.bind(name)[:] = state[name]
+
+
+_STATE = ("time", "qpos", "qvel", "act", "qacc_warmstart", "ctrl", "qfrc_applied", "xfrc_applied", "userdata")
+
+
+def _longest(robot: Robot, field: str) -> float:
+    """The largest delay that the space allows, s."""
+    return max((p.high for p in robot.space.params if any(t.endswith(f"/{field}") for t in p.targets)), default=0.0)

@@ -1,0 +1,118 @@
+"""What the simulator needs to know of a robot. The catalogue of robots is in `isthmus.robots`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import mujoco
+
+from isthmus.data.contract import Contract
+from isthmus.errors import BadInput
+from isthmus.files import content_hash
+from isthmus.world import Belief, Space
+
+Drive = Literal["position", "effort", "native"]
+
+
+@dataclass(frozen=True)
+class Motors:
+    """Nominal motor figures, one number per component of the contract's target, in its order.
+
+    `position`: the target is a joint angle, tracked by the motor controller with kp and kd.
+    `effort`:   the target is a torque or thrust.
+    `native`:   the target goes to the MuJoCo actuators of the model as it is.
+    """
+
+    drive: Drive
+    kp: tuple[float, ...] = ()
+    kd: tuple[float, ...] = ()
+    torque_limit: tuple[float, ...] = ()
+    speed_limit: tuple[float, ...] = ()
+    """No-load speed, rad/s; empty means that torque does not depend on speed."""
+    coulomb: tuple[float, ...] = ()
+    viscous: tuple[float, ...] = ()
+    lag: tuple[float, ...] = ()
+    """Time constant of the motor's response, s."""
+    spring: tuple[float, ...] = ()
+    """Stiffness between gearbox and link, N·m/rad; empty means rigid."""
+    rotor_inertia: tuple[float, ...] = ()
+    """Reflected inertia on the motor's side of the spring, kg·m²; needed with `spring`."""
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Reflection in the robot's sagittal plane: which label swaps with which, and which components change sign."""
+
+    pairs: tuple[tuple[str, str], ...] = ()
+    """Label prefixes or whole labels that swap places, e.g. ("FL", "FR")."""
+    negated: tuple[str, ...] = ()
+    """`signal/label` patterns (regular expressions) that change sign."""
+
+
+@dataclass(frozen=True)
+class Robot:
+    name: str
+    xml: str
+    """MJCF text; `folder` resolves its file names."""
+    contract: Contract
+    sources: Mapping[str, str]
+    """Where each signal comes from in the simulator: qpos, qvel, pos:J, quat:J, linvel:J, angvel:J, sensor:S."""
+    motors: Motors
+    space: Space
+    prior: Belief
+    home: tuple[float, ...]
+    """qpos at reset."""
+    default: tuple[float, ...]
+    """Target that holds the home pose, in the contract's order."""
+    substeps: int
+    base: str = ""
+    """Body that pushes, wind and payload act on."""
+    feet: tuple[str, ...] = ()
+    """Geoms that touch the ground."""
+    payload_at: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Where a payload sits, in the base's frame, m."""
+    mirror: Mirror | None = None
+    folder: Path | None = None
+    doc: str = ""
+    figures: Mapping[str, str] = field(default_factory=dict)
+    """Where each number comes from."""
+
+    def spec(self) -> mujoco.MjSpec:
+        """The model as an editable specification."""
+        return read_spec(self.xml, self.folder, self.name)
+
+    @cached_property
+    def model(self) -> mujoco.MjModel:
+        return compile_spec(self.spec(), self.name)
+
+    @cached_property
+    def model_hash(self) -> str:
+        return content_hash(self.xml.encode())
+
+
+ASSETS = {".xml", ".stl", ".obj", ".msh", ".png", ".urdf"}
+
+
+def read_spec(xml: str, folder: Path | None, name: str) -> mujoco.MjSpec:
+    """Parse MJCF or URDF text; text that is no model is one sentence."""
+    try:
+        if folder is None:
+            return mujoco.MjSpec.from_string(xml)
+        files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix.lower() in ASSETS)
+        return mujoco.MjSpec.from_string(xml, assets={str(p.relative_to(folder)): p.read_bytes() for p in files})
+    except (ValueError, OSError) as error:
+        raise BadInput(f"the model of {name} does not parse: {' '.join(str(error).split())}.") from None
+
+
+def compile_spec(spec: mujoco.MjSpec, name: str) -> mujoco.MjModel:
+    try:
+        model = spec.compile()
+    except (ValueError, OSError) as error:
+        raise BadInput(f"the model of {name} does not compile: {' '.join(str(error).split())}.") from None
+    # A world that blows up must stay visible to us: MuJoCo would silently put it back to its start.
+    model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_AUTORESET
+    return model

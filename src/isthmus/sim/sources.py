@@ -1,0 +1,70 @@
+"""Where each signal of a contract is found in the simulator's state."""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+
+from isthmus.errors import BadInput, unknown
+from isthmus.sim.robot import Robot
+
+_FREE = {"pos": ("qpos", 0, 3), "quat": ("qpos", 3, 4), "linvel": ("qvel", 0, 3), "angvel": ("qvel", 3, 3)}
+"""Parts of a free joint. MuJoCo keeps its linear velocity in the world frame and its angular velocity in the body's."""
+
+
+def column_sources(robot: Robot, model: mujoco.MjModel) -> list[tuple[str, list[int]]]:
+    """For each signal, in the contract's order: the array (qpos, qvel or sensordata) and its columns there."""
+    found = []
+    for signal in robot.contract.signals:
+        source = robot.sources.get(signal.name)
+        if source is None:
+            raise BadInput(f"robot {robot.name} has no source for its signal {signal.name!r}.")
+        array, columns = _columns(source, signal.labels, model, f"signal {signal.name!r} of {robot.name}")
+        if len(columns) != signal.size:
+            raise BadInput(f"signal {signal.name!r} of {robot.name} has {signal.size} labels but {len(columns)} values.")
+        found.append((array, columns))
+    return found
+
+
+def compact(columns: list[int]) -> slice | np.ndarray:
+    """A slice where the columns are consecutive: NumPy then needs no copy."""
+    if columns == list(range(columns[0], columns[0] + len(columns))):
+        return slice(columns[0], columns[0] + len(columns))
+    return np.array(columns)
+
+
+def target_joints(robot: Robot, model: mujoco.MjModel) -> tuple[list[int], list[int]] | None:
+    """Columns of qpos and qvel of the joints behind the targets, or None where targets are not joints."""
+    joints = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, name) for name in robot.contract.target.labels]
+    if min(joints) < 0:
+        return None
+    return [int(model.jnt_qposadr[j]) for j in joints], [int(model.jnt_dofadr[j]) for j in joints]
+
+
+def _columns(source: str, labels: tuple[str, ...], model: mujoco.MjModel, where: str) -> tuple[str, list[int]]:
+    kind, _, name = source.partition(":")
+    if kind in ("qpos", "qvel"):
+        address = model.jnt_qposadr if kind == "qpos" else model.jnt_dofadr
+        return kind, [int(address[_joint(model, label, where)]) for label in labels]
+    if kind in _FREE:
+        array, start, size = _FREE[kind]
+        joint = _joint(model, name, where)
+        if model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_FREE:
+            raise BadInput(f"{where}: joint {name!r} is not a free joint.")
+        first = int((model.jnt_qposadr if array == "qpos" else model.jnt_dofadr)[joint]) + start
+        return array, list(range(first, first + size))
+    if kind == "sensor":
+        i = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
+        if i < 0:
+            names = [model.sensor(k).name for k in range(model.nsensor)]
+            raise unknown("sensor", name, names, where)
+        first = int(model.sensor_adr[i])
+        return "sensordata", list(range(first, first + int(model.sensor_dim[i])))
+    raise unknown("source", kind, ["qpos", "qvel", *_FREE, "sensor"], where)
+
+
+def _joint(model: mujoco.MjModel, name: str, where: str) -> int:
+    i = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, name)
+    if i < 0:
+        raise unknown("joint", name, [model.joint(k).name for k in range(model.njnt)], where)
+    return i

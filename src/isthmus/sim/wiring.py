@@ -1,0 +1,96 @@
+"""Where motors, delays and past signals live in a world's own state row.
+
+MuJoCo gives every world a block of numbers of ours (`userdata`) that is saved, restored and copied with its state.
+We keep there the targets on their way, the motor parameters, the motor state and the recent past of the signals,
+so that a world is one row of numbers and nothing else.
+
+    userdata = [ tick start | last motor update | action delay | sensor delay | targets | params | state | ring ]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from isthmus.sim.actuators import FIELDS, SPRING_STEPS, STICTION_SPEED
+
+MARK = 19150815.0
+TICK, LAST, ACTION_DELAY, SENSOR_DELAY, HEAD = range(5)
+STATES = ("lagged", "rotor", "rotor_speed")
+_ARRAYS = {"qpos": 0, "qvel": 1, "sensordata": 2}
+_DRIVES = {"position": 0, "effort": 1, "native": 2}
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """Offsets into userdata, and what motors.c must know of the model."""
+
+    motors: int
+    substeps: int
+    sent: int
+    """Targets kept, newest first."""
+    depth: int
+    """Past physics steps of signals kept."""
+    width: int
+    """Signals side by side."""
+
+    @property
+    def targets(self) -> int:
+        return HEAD
+
+    @property
+    def params(self) -> int:
+        return self.targets + self.sent * self.motors
+
+    @property
+    def state(self) -> int:
+        return self.params + len(FIELDS) * self.motors
+
+    @property
+    def ring(self) -> int:
+        return self.state + len(STATES) * self.motors
+
+    @property
+    def size(self) -> int:
+        return self.ring + self.depth * self.width
+
+    def views(self, userdata: np.ndarray) -> dict[str, np.ndarray]:
+        """Named live views of all worlds' userdata, (n, size)."""
+        n, m = len(userdata), self.motors
+        block = lambda start, rows, columns: userdata[:, start : start + rows * columns].reshape(n, rows, columns)  # noqa: E731
+        params, state = block(self.params, len(FIELDS), m), block(self.state, len(STATES), m)
+        return {
+            "tick": userdata[:, TICK],
+            "last": userdata[:, LAST],
+            "action_delay": userdata[:, ACTION_DELAY],
+            "sensor_delay": userdata[:, SENSOR_DELAY],
+            "targets": block(self.targets, self.sent, m),
+            "ring": block(self.ring, self.depth, self.width),
+            **{f"motor.{name}": params[:, i] for i, name in enumerate(FIELDS)},
+            **{f"state.{name}": state[:, i] for i, name in enumerate(STATES)},
+        }
+
+    def numeric(self, drive: str, flags: int, q: list[int], v: list[int], sources: list[tuple[str, list[int]]]) -> list[float]:
+        """The description that motors.c reads from the model; signals as runs of consecutive columns."""
+        runs = [(_ARRAYS[array], *run) for array, columns in sources for run in _runs(columns)]
+        head = [MARK, self.motors, _DRIVES[drive], flags, self.substeps, self.sent, self.depth, self.width]
+        offsets = [self.targets, self.params, self.state, self.ring, STICTION_SPEED, SPRING_STEPS, len(runs)]
+        return [float(x) for x in (*head, *offsets, *(x for run in runs for x in run), *q, *v)]
+
+
+def _runs(columns: list[int]) -> list[tuple[int, int]]:
+    """Consecutive columns as (start, count)."""
+    runs: list[tuple[int, int]] = []
+    for c in columns:
+        if runs and runs[-1][0] + runs[-1][1] == c:
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((c, 1))
+    return runs
+
+
+def add_to(spec: mujoco.MjSpec, size: int, numeric: list[float]) -> None:
+    spec.nuserdata = size
+    spec.add_numeric(name="isthmus", data=numeric, size=len(numeric))

@@ -1,0 +1,329 @@
+"""A task in n worlds at once.
+
+    env = Env(task, n=1024, seed=0)
+    signals = env.signals()                    what the robot senses and is asked to do, by name
+    step = env.step(target)                    one control tick; finished worlds start anew
+
+Each world draws its own e from the belief at every episode. Reward, termination and metrics read the true state;
+the policy gets `signals`, the critic `critic()`, which also sees the true state and e.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor
+
+from isthmus.sim.blowup import Recorder
+from isthmus.sim.disturb import Disturber
+from isthmus.sim.engine import Engine
+from isthmus.tasks.curriculum import Curriculum
+from isthmus.tasks.state import State, rotate_inverse
+from isthmus.tasks.task import Task
+from isthmus.world import Belief
+
+
+@dataclass
+class Step:
+    reward: Tensor
+    """(n,)."""
+    failed: Tensor
+    """Episodes that ended badly in this tick, (n,)."""
+    timed_out: Tensor
+    """Episodes that reached their full length in this tick, (n,)."""
+    last_critic: Tensor
+    """What the critic saw at the end of the episodes that timed out, (timed_out.sum(), width)."""
+    finished: dict[str, np.ndarray]
+    """One row per episode that ended: score, failed, return, length, metrics and the mean of each reward term."""
+
+
+class Env:
+    def __init__(
+        self,
+        task: Task,
+        n: int,
+        seed: int = 0,
+        belief: Belief | None = None,
+        threads: int = 0,
+        training: bool = True,
+        dumps: Path | None = None,
+        e: np.ndarray | None = None,
+    ):
+        """`belief` replaces the robot's prior; `e`, (n, d), fixes the worlds instead, one value each.
+
+        In training, commands change within an episode, first episodes have random lengths and the curriculum moves;
+        in evaluation every episode is full length at the last level.
+        """
+        self.task, self.n, self.training = task, n, training
+        self.rng = np.random.default_rng(seed)
+        robot = task.robot
+        self.prior = belief if belief is not None else robot.prior
+        self._fixed = e
+        edit = task.terrain.edit if task.terrain else None
+        self.engine = Engine(robot, n, threads=threads, edit=edit)
+        self.recorder = Recorder(self.engine, dumps)
+        self.curriculum = Curriculum(task.levels, start=0 if training else len(task.levels) - 1)
+        model = self.engine.model
+        base = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, robot.base) if robot.base else -1
+        self._base = base
+        self.disturber = Disturber(n, float(model.body_subtreemass[max(base, 1)]), self.engine.tick, self.rng)
+        self._feet = [model.geom(f).bodyid[0] and mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, f) for f in robot.feet]
+        self._site_xpos = self.engine.batch.bind("site_xpos") if robot.feet else None
+        self._force = [_force_columns(model, f) for f in robot.feet]
+        self.horizon = round(task.episode / self.engine.tick)
+
+        target = robot.contract.target
+        m, feet = target.size, len(robot.feet)
+        self.default = torch.tensor(robot.default, dtype=torch.float32)
+        inf = float("inf")
+        self.limits = (
+            torch.tensor(target.low or (-inf,) * m, dtype=torch.float32),
+            torch.tensor(target.high or (inf,) * m, dtype=torch.float32),
+        )
+        self.command = torch.zeros(n, task.command.signal.size if task.command else 0)
+        self.hold = torch.zeros(n)
+        self.age = torch.zeros(n, dtype=torch.long)
+        """Ticks since the start of the episode."""
+        self.sent = torch.zeros(3, n, m)
+        """Targets of this tick and the two before."""
+        self.feet_pos = torch.zeros(n, feet, 3)
+        self.feet_force = torch.zeros(n, feet)
+        self.feet_air = torch.zeros(n, feet)
+        self.joint_speed = torch.zeros(n, m)
+        self.terms = [t.name for t in task.rewards]
+        self.columns = ["return", "score", *task.metrics, *(f"reward/{t}" for t in self.terms)]
+        self.totals = torch.zeros(n, len(self.columns))
+        self.unit_e = torch.zeros(n, len(robot.space))
+        """e in unit coordinates, -1 to 1."""
+        self.worlds_lost = 0
+        """Worlds whose physics failed so far."""
+        self._level_changed()
+        self.state_now = self._start(np.arange(n))
+        if training:
+            self.age = torch.from_numpy(self.rng.integers(0, self.horizon, n))
+
+    # Episodes ---------------------------------------------------------------------------------------------------
+
+    def _level_changed(self) -> None:
+        level = self.curriculum.level
+        self.belief = self.prior if level.width >= 1 else self.prior.narrow(level.width)
+        self.disturber.config = self.task.disturbance.scaled(level.disturbance)
+
+    def _start(self, ids: np.ndarray) -> State:
+        """Begin new episodes in worlds `ids` and return the state of all worlds."""
+        task, robot, level, k = self.task, self.task.robot, self.curriculum.level, len(ids)
+        e = self._fixed[ids] if self._fixed is not None else self.belief.sample(self.rng, k)
+        self.engine.apply(e, ids)
+        self.unit_e[ids] = torch.from_numpy(robot.space.unit(e) * 2 - 1).float()
+        if task.start is not None:
+            qpos, qvel = task.start(self.rng, k, robot, 1.0 if level.width >= 1 else max(level.width, 0.2))
+        else:
+            qpos, qvel = np.tile(np.array(robot.home), (k, 1)), np.zeros((k, self.engine.model.nv))
+        if task.terrain is not None:
+            qpos[:, :2] += task.terrain.spots(self.rng, k, level.roughness)
+            at = torch.from_numpy(qpos[:, :2].astype(np.float32))
+            qpos[:, 2] += task.terrain.height_at(at[:, 0], at[:, 1]).numpy()
+        self.engine.reset(ids, qpos, qvel)
+        self.disturber.reset(ids)
+        self.recorder.clear(ids)
+        t = torch.from_numpy(ids)
+        self.age[t] = 0
+        self.totals[t] = 0.0
+        self.sent[:, t] = self.default
+        self._draw_command(t)
+        state = self.read()
+        self.feet_air[t] = 0.0
+        self.feet_pos[t], self.feet_force[t] = state.feet_pos[t], state.feet_force[t]
+        self.joint_speed[t] = state.joint_vel[t]
+        return state
+
+    def _draw_command(self, ids: Tensor) -> None:
+        if self.task.command is None:
+            return
+        signal, k = self.task.command.signal, len(ids)
+        scale = self.curriculum.level.command
+        value = self.rng.uniform(signal.low, signal.high, (k, signal.size)) * scale
+        value[self.rng.uniform(size=k) < self.task.command.still] = 0.0
+        self.command[ids] = torch.from_numpy(value.astype(np.float32))
+        hold = self.rng.uniform(*self.task.command.hold, k) if self.training else np.full(k, np.inf)
+        self.hold[ids] = torch.from_numpy(hold.astype(np.float32))
+
+    # Time -------------------------------------------------------------------------------------------------------
+
+    def step(self, target: Tensor) -> Step:
+        """One control tick under target, (n, m)."""
+        target = torch.clamp(target, *self.limits)
+        self.sent = torch.stack([target, self.sent[0], self.sent[1]])
+        if self._base >= 0:
+            self.engine.xfrc[:, self._base, :3] = self.disturber.advance(self.engine.qvel[:, :3])
+        self.recorder.note(target)
+        self.engine.step(target.numpy())
+        blown = self.recorder.rescue()
+        self.worlds_lost += int(blown.sum())
+
+        s = self.read()
+        self.age += 1
+        values = [t.weight * self.engine.tick * t.value(s) for t in self.task.rewards]
+        terms = torch.stack(values, dim=1)
+        reward = terms.sum(1)
+        if self.task.positive:
+            reward = reward.clamp_min(0.0)
+        failed = torch.from_numpy(blown)
+        for failure in self.task.failures:
+            hit = failure.value(s)
+            reward = reward + failure.weight * hit
+            failed = failed | hit
+        timed_out = (self.age >= self.horizon) & ~failed
+        kept = [reward, self.task.score(s), *(f(s) for f in self.task.metrics.values())]
+        self.totals += torch.cat([torch.stack(kept, dim=1), terms], dim=1)
+        self._remember(s)
+
+        done = torch.nonzero(failed | timed_out)[:, 0]
+        finished = self._finish(done, failed)
+        late = torch.nonzero(timed_out)[:, 0]
+        self.state_now = s
+        last_critic = self.critic(late) if len(late) else torch.zeros(0, self.critic_size)
+        if self.training:
+            self.hold -= self.engine.tick
+            due = torch.nonzero(self.hold <= 0)[:, 0]
+            if len(due):
+                self._draw_command(due)
+        if len(done):
+            if self.training and self.curriculum.record(finished["score"], finished["failed"]):
+                self._level_changed()
+            self.state_now = self._start(done.numpy())
+        return Step(reward, failed, timed_out, last_critic, finished)
+
+    def _remember(self, s: State) -> None:
+        self.feet_air = torch.where(s.contact, 0.0, self.feet_air + self.engine.tick)
+        self.feet_pos, self.feet_force = s.feet_pos, s.feet_force
+        self.joint_speed = s.joint_vel
+
+    def _finish(self, done: Tensor, failed: Tensor) -> dict[str, np.ndarray]:
+        """Statistics of the episodes that just ended; a score counts the ticks lost to a failure as zero."""
+        rows, ticks = self.totals[done], self.age[done].clamp_min(1)[:, None]
+        out = {name: (rows[:, i : i + 1] / ticks)[:, 0].numpy() for i, name in enumerate(self.columns)}
+        out["return"] = rows[:, 0].numpy().copy()
+        full = torch.where(failed[done], torch.full_like(self.age[done], self.horizon), self.age[done].clamp_min(1))
+        out["score"] = (rows[:, 1] / full).numpy()
+        out["length"] = self.age[done].numpy() * self.engine.tick
+        out["failed"] = failed[done].numpy()
+        out["e"] = self.engine.e[done.numpy()]
+        return out
+
+    # What can be seen -------------------------------------------------------------------------------------------
+
+    def read(self) -> State:
+        """The true state of all worlds now."""
+        engine, robot = self.engine, self.task.robot
+        qpos, qvel = torch.from_numpy(engine.qpos).float(), torch.from_numpy(engine.qvel).float()
+        joints = engine.joints
+        joint_pos, joint_vel = (qpos[:, joints[0]], qvel[:, joints[1]]) if joints else (qpos[:, :0], qvel[:, :0])
+        feet_pos, feet_force = self._read_feet() if robot.feet else (self.feet_pos, self.feet_force)
+        terrain = self.task.terrain
+        ground = terrain.height_at(qpos[:, 0], qpos[:, 1]) if terrain else torch.zeros(self.n)
+        feet_ground = terrain.height_at(feet_pos[..., 0], feet_pos[..., 1]) if terrain else torch.zeros(feet_force.shape)
+        return State(
+            qpos=qpos,
+            qvel=qvel,
+            joint_pos=joint_pos,
+            joint_vel=joint_vel,
+            torque=torch.from_numpy(engine.ctrl).float(),
+            target=self.sent[0],
+            last_target=self.sent[1],
+            older_target=self.sent[2],
+            default=self.default,
+            limits=self.limits,
+            command=self.command,
+            tick=engine.tick,
+            time=self.age * engine.tick,
+            ground=ground,
+            feet_pos=feet_pos,
+            last_feet_pos=self.feet_pos,
+            feet_ground=feet_ground,
+            feet_force=feet_force,
+            last_feet_force=self.feet_force,
+            air_time=self.feet_air,
+            joint_speed_before=self.joint_speed,
+        )
+
+    def _read_feet(self) -> tuple[Tensor, Tensor]:
+        assert self._site_xpos is not None
+        pos = torch.from_numpy(self._site_xpos[:, self._feet]).float()
+        force = np.stack([self.engine.sensordata[:, c] for c in self._force], axis=1)
+        return pos, torch.from_numpy(np.linalg.norm(force, axis=-1)).float()
+
+    def signals(self) -> dict[str, Tensor]:
+        """What the robot senses now, and its command, by name, float32."""
+        flat = torch.from_numpy(self.engine.measured(self.rng))
+        sizes = [s.size for s in self.task.robot.contract.signals]
+        parts = torch.split(flat, sizes, dim=1)
+        named = {s.name: part for s, part in zip(self.task.robot.contract.signals, parts, strict=True)}
+        if self.task.command is not None:
+            named[self.task.command.signal.name] = self.command
+        return named
+
+    @property
+    def critic_size(self) -> int:
+        return sum(len(labels) for labels, _ in self.critic_labels())
+
+    def critic_labels(self) -> list[tuple[list[str], str]]:
+        """Labels and name of each part of `critic()`, in order."""
+        parts = [(list(p.labels), p.name) for p in self.task.critic]
+        if self.task.command is not None:
+            parts.append((list(self.task.command.signal.labels), self.task.command.signal.name))
+        if self._base >= 0:
+            parts.append((["x", "y", "z"], "force"))
+        return [*parts, (list(self.task.robot.space.names), "e")]
+
+    def critic(self, ids: Tensor | slice = slice(None)) -> Tensor:
+        """What only the simulator knows: true state, command, disturbance, and e in unit coordinates, -1 to 1."""
+        s = self.state_now
+        parts = [p.value(s)[ids] for p in self.task.critic]
+        if self.task.command is not None:
+            parts.append(s.command[ids])
+        if self._base >= 0:
+            force = torch.from_numpy(self.disturber.force / max(self.disturber.mass, 1e-6)).float()
+            parts.append(rotate_inverse(s.quat[ids], force[ids]))
+        return torch.cat([*parts, self.unit_e[ids]], dim=1)
+
+    # Checkpoints ------------------------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, np.ndarray]:
+        own = {name: getattr(self, name).numpy().copy() for name in _KEPT}
+        parts = {"engine": self.engine.state(), "disturber": self.disturber.state(), "curriculum": self.curriculum.state()}
+        for prefix, part in parts.items():
+            own |= {f"{prefix}.{k}": v for k, v in part.items()}
+        return own | {"worlds_lost": np.array([self.worlds_lost])}
+
+    def restore(self, state: dict[str, np.ndarray], rng: dict) -> None:
+        """Continue exactly where `state` was taken; `rng` is the generator's state."""
+        pick: Callable[[str], dict[str, np.ndarray]] = lambda p: {  # noqa: E731
+            k.removeprefix(p): v for k, v in state.items() if k.startswith(p)
+        }
+        self.curriculum.restore(pick("curriculum."))
+        self._level_changed()
+        self.engine.restore(pick("engine."))
+        self.disturber.restore(pick("disturber."))
+        for name in _KEPT:
+            setattr(self, name, torch.from_numpy(state[name].copy()))
+        self.unit_e = torch.from_numpy(self.task.robot.space.unit(self.engine.e) * 2 - 1).float()
+        self.worlds_lost = int(state["worlds_lost"][0])
+        self.rng.bit_generator.state = rng
+        self.state_now = self.read()
+
+
+_KEPT = ("command", "hold", "age", "sent", "feet_pos", "feet_force", "feet_air", "joint_speed", "totals")
+
+
+def _force_columns(model: mujoco.MjModel, foot: str) -> slice:
+    """Columns of sensordata with the net contact force on a foot."""
+    name = foot.removesuffix("_foot") + "_contact"
+    i = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
+    first = int(model.sensor_adr[i])
+    return slice(first + 1, first + 4)

@@ -1,0 +1,99 @@
+"""The true state of all worlds at one tick, as reward terms see it. Tensors are float32, one row per world.
+
+Quantities are computed when first asked for. The policy never sees this: it sees what the sensors measure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+def rotate_inverse(q: Tensor, v: Tensor) -> Tensor:
+    """Express world vectors v, (n, 3), in the frames of unit quaternions q = (w, x, y, z), (n, 4)."""
+    w, axis = q[:, :1], q[:, 1:]
+    t = 2.0 * torch.linalg.cross(axis, v)
+    return v - w * t + torch.linalg.cross(axis, t)
+
+
+def gravity_in(q: Tensor) -> Tensor:
+    """The world's down direction in the frames of unit quaternions q, (n, 4) -> (n, 3)."""
+    w, x, y, z = q.unbind(1)
+    return torch.stack([2 * (w * y - x * z), -2 * (w * x + y * z), 2 * (x * x + y * y) - 1.0], dim=1)
+
+
+@dataclass
+class State:
+    qpos: Tensor
+    qvel: Tensor
+    joint_pos: Tensor
+    joint_vel: Tensor
+    torque: Tensor
+    target: Tensor
+    """Targets in force, (n, m), and those of the two ticks before."""
+    last_target: Tensor
+    older_target: Tensor
+    default: Tensor
+    limits: tuple[Tensor, Tensor]
+    """Lowest and highest target, (m,)."""
+    command: Tensor
+    tick: float
+    """s per control tick."""
+    time: Tensor
+    """s since the start of the episode, (n,)."""
+    ground: Tensor
+    """Height of the ground under the base, (n,)."""
+    feet_pos: Tensor
+    """World positions, (n, feet, 3), and those of the tick before."""
+    last_feet_pos: Tensor
+    feet_ground: Tensor
+    """Height of the ground under each foot, (n, feet)."""
+    feet_force: Tensor
+    """Contact force on each foot, N, (n, feet)."""
+    last_feet_force: Tensor
+    air_time: Tensor
+    """Seconds since each foot last touched the ground, before this tick's touchdown cleared it, (n, feet)."""
+    joint_speed_before: Tensor
+    """Joint velocities of the tick before."""
+
+    @cached_property
+    def quat(self) -> Tensor:
+        return self.qpos[:, 3:7]
+
+    @cached_property
+    def lin_vel(self) -> Tensor:
+        """Velocity of the base in its own frame, m/s."""
+        return rotate_inverse(self.quat, self.qvel[:, :3])
+
+    @property
+    def ang_vel(self) -> Tensor:
+        return self.qvel[:, 3:6]
+
+    @cached_property
+    def gravity(self) -> Tensor:
+        return gravity_in(self.quat)
+
+    @cached_property
+    def height(self) -> Tensor:
+        return self.qpos[:, 2] - self.ground
+
+    @cached_property
+    def contact(self) -> Tensor:
+        return self.feet_force > 1.0
+
+    @cached_property
+    def landed(self) -> Tensor:
+        """Feet that touch now and did not a tick ago."""
+        return self.contact & ~(self.last_feet_force > 1.0)
+
+    @cached_property
+    def feet_vel(self) -> Tensor:
+        return (self.feet_pos - self.last_feet_pos) / self.tick
+
+    @cached_property
+    def moving(self) -> Tensor:
+        """1 where the command asks for motion, else 0."""
+        return (self.command.norm(dim=1) > 0.1).float()

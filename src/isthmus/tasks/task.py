@@ -1,0 +1,113 @@
+"""What to do: a robot, a command, what is good and bad, where an episode starts and ends, and how it gets harder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch import Tensor
+
+from isthmus.data.contract import Signal
+from isthmus.sim.disturb import Disturbance
+from isthmus.sim.robot import Robot
+from isthmus.tasks.state import State
+from isthmus.tasks.terrain import Terrain
+
+
+@dataclass(frozen=True)
+class Term:
+    name: str
+    weight: float
+    value: Callable[[State], Tensor]
+
+
+@dataclass(frozen=True)
+class Command:
+    """What the robot is asked to do: a signal that the operator sends, drawn uniformly in training."""
+
+    signal: Signal
+    """Its limits are the full range."""
+    hold: tuple[float, float] = (4.0, 8.0)
+    """s until a new command is drawn; in evaluation a command holds for the whole episode."""
+    still: float = 0.1
+    """Fraction of commands that are zero."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One step of the curriculum. The next one comes when the policy copes with this one."""
+
+    name: str
+    command: float = 1.0
+    """Fraction of the command's range."""
+    width: float = 1.0
+    """Fraction of the prior's range."""
+    disturbance: float = 1.0
+    """Fraction of the disturbance's strength."""
+    roughness: float = 0.0
+    """Fraction of the terrain's roughness."""
+    score: float = 0.0
+    """Mean score of recent episodes from which on the policy is ready for the next level."""
+
+
+@dataclass(frozen=True)
+class Observe:
+    """One part of the actor's observation: a signal, how it is prepared, and a factor."""
+
+    signal: str
+    as_: str = "value"
+    """`value`, `offset` (minus the default pose), `gravity` (a quaternion to the down direction), `angle` (sine and
+    cosine) or `attitude` (a quaternion to its rotation matrix)."""
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The shape of a policy for this task: what it observes, how long it remembers, how far it reaches."""
+
+    observe: tuple[Observe, ...]
+    reach: tuple[float, ...] | float
+    """Change of the target per unit of action, in the target's unit."""
+    history: int = 1
+    """Observations stacked, newest last."""
+    clip: float = 4.0
+    """Largest action."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A true quantity that the critic sees, with a label per component."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: Callable[[State], Tensor]
+
+
+@dataclass(frozen=True)
+class Task:
+    name: str
+    robot: Robot
+    episode: float
+    """s."""
+    rewards: tuple[Term, ...]
+    policy: Policy
+    score: Callable[[State], Tensor]
+    """How well the task is done right now, 0 to 1, (n,); an episode's score is its mean over the full length."""
+    metrics: dict[str, Callable[[State], Tensor]]
+    """Quantities that an evaluation reports, averaged over ticks."""
+    failures: tuple[Term, ...] = ()
+    """Terms whose value is True where the episode ends badly; the weight is added to the reward then."""
+    success: float = 0.5
+    """An episode succeeds if it does not fail and its score is at least this."""
+    start: Callable[[np.random.Generator, int, Robot, float], tuple[np.ndarray, np.ndarray]] | None = None
+    """(rng, k, robot, width) -> qpos, qvel of k episode starts."""
+    command: Command | None = None
+    disturbance: Disturbance = field(default_factory=Disturbance)
+    terrain: Terrain | None = None
+    levels: tuple[Level, ...] = (Level("full"),)
+    critic: tuple[Seen, ...] = ()
+    """True state that the critic sees, besides the command, the disturbance and e."""
+    positive: bool = False
+    """Clip each tick's reward at zero: falling early must never pay."""
+    doc: str = ""

@@ -1,0 +1,108 @@
+"""Rough ground from a seed: a field of square tiles, harder from row to row, one kind of obstacle per column.
+
+All worlds share the field; where a robot starts decides what it meets. Row 0 is nearly flat.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import mujoco
+import numpy as np
+import torch
+from torch import Tensor
+
+KINDS = ("bumps", "slope", "steps", "gaps", "stairs")
+
+
+@dataclass(frozen=True)
+class Terrain:
+    kinds: tuple[str, ...] = KINDS
+    rows: int = 6
+    """Tiles of one kind, from easy to hard."""
+    tile: float = 8.0
+    """m, side of a tile."""
+    cell: float = 0.1
+    """m between height samples."""
+    seed: int = 1
+    height: float = 1.0
+    """Scale of all heights; 1 is the hardest row's full size: 8 cm bumps, 20° slopes, 12 cm steps, 30 cm gaps, 14 cm stairs."""
+
+    @cached_property
+    def field(self) -> np.ndarray:
+        """Heights, m, (rows of y, columns of x); x runs with difficulty, y with kind."""
+        rng = np.random.default_rng(self.seed)
+        k = round(self.tile / self.cell)
+        columns = [[self._tile(kind, (r + 0.5) / self.rows, k, rng) for r in range(self.rows)] for kind in self.kinds]
+        inner = np.block(columns)
+        return np.pad(inner, k // 2)
+
+    def _tile(self, kind: str, level: float, k: int, rng: np.random.Generator) -> np.ndarray:
+        """One tile, (k, k), zero along its border and flat in the middle, where robots start."""
+        size = level * self.height
+        coordinate = (np.arange(k) + 0.5) * self.cell - self.tile / 2
+        x, y = np.meshgrid(coordinate, coordinate)
+        ring = np.maximum(np.abs(x), np.abs(y))
+        if kind == "bumps":
+            h = _smooth(rng.uniform(-1, 1, (k, k))) * 0.08 * size * 2
+        elif kind == "slope":
+            h = -np.tan(np.radians(20 * size)) * (ring - 1.0).clip(0)
+            h = h - h.min()
+        elif kind == "steps":
+            block = max(round(0.6 / self.cell), 1)
+            coarse = rng.uniform(-1, 1, (k // block + 1, k // block + 1))
+            h = np.kron(coarse, np.ones((block, block)))[:k, :k] * 0.06 * size
+        elif kind == "gaps":
+            width = 0.30 * size
+            h = np.where((ring > 1.0) & ((ring - 1.0) % 1.2 < width), -0.3, 0.0)
+        else:
+            h = -0.14 * size * np.floor((ring - 1.0).clip(0) / 0.35)
+            h = h - h.min()
+        edge = self.tile / 2 - ring
+        if kind in ("bumps", "steps"):
+            h = np.where(ring < 0.7, 0.0, h)
+        return np.where(edge < 0.2, 0.0, h)
+
+    def edit(self, spec: mujoco.MjSpec) -> None:
+        """Replace the model's flat floor by this field, with the same surface."""
+        field = self.field
+        low, high = float(field.min()), float(field.max())
+        span = max(high - low, 1e-3)
+        ny, nx = field.shape
+        half = [nx * self.cell / 2, ny * self.cell / 2]
+        data = ((field - low) / span).astype(np.float32)
+        spec.add_hfield(name="terrain", nrow=ny, ncol=nx, size=[*half, span, 0.5], userdata=data.ravel().tolist())
+        floor = spec.geom("floor")
+        floor.type = mujoco.mjtGeom.mjGEOM_HFIELD
+        floor.hfieldname = "terrain"
+        floor.pos = [0.0, 0.0, low]
+
+    @cached_property
+    def _samples(self) -> Tensor:
+        return torch.from_numpy(self.field.astype(np.float32))
+
+    def height_at(self, x: Tensor, y: Tensor) -> Tensor:
+        """Height of the ground at world points, same shape as x; bilinear between samples."""
+        ny, nx = self._samples.shape
+        # MuJoCo spreads the samples from edge to edge of the field.
+        u = ((x / (nx * self.cell) + 0.5) * (nx - 1)).clamp(0, nx - 1.001)
+        v = ((y / (ny * self.cell) + 0.5) * (ny - 1)).clamp(0, ny - 1.001)
+        i, j = u.long(), v.long()
+        a, b = u - i, v - j
+        z = self._samples
+        return (1 - b) * ((1 - a) * z[j, i] + a * z[j, i + 1]) + b * ((1 - a) * z[j + 1, i] + a * z[j + 1, i + 1])
+
+    def spots(self, rng: np.random.Generator, k: int, roughness: float) -> np.ndarray:
+        """Centres of random tiles up to a fraction `roughness` of the difficulty, (k, 2)."""
+        rows = np.minimum(rng.integers(0, max(round(roughness * self.rows), 1), k), self.rows - 1)
+        kinds = rng.integers(0, len(self.kinds), k)
+        x = (rows - (self.rows - 1) / 2) * self.tile
+        y = (kinds - (len(self.kinds) - 1) / 2) * self.tile
+        return np.stack([x, y], axis=1)
+
+
+def _smooth(z: np.ndarray, times: int = 2) -> np.ndarray:
+    for _ in range(times):
+        z = (z + np.roll(z, 1, 0) + np.roll(z, -1, 0) + np.roll(z, 1, 1) + np.roll(z, -1, 1)) / 5
+    return z / max(np.abs(z).max(), 1e-9)

@@ -1,0 +1,270 @@
+"""The building blocks of a Belief: how one parameter, or a group that varies together, is distributed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from isthmus.errors import BadInput, unknown
+from isthmus.world.space import Space
+
+MAX_PARTICLES = 1_000_000
+
+
+class Factor(Protocol):
+    """A distribution over the parameters `names`; all draws lie inside the hard bounds of the space."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+
+    def check(self, space: Space) -> None:
+        """Raise BadInput if the factor does not fit the space."""
+        ...
+
+    def sample(self, rng: np.random.Generator, n: int, space: Space) -> np.ndarray:
+        """Draws, shape (n, len(names))."""
+        ...
+
+    def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
+        """Marginal quantiles of one of its parameters, same shape as q."""
+        ...
+
+    def narrow(self, width: float, space: Space) -> Factor:
+        """The same factor, shrunk towards nominal (width 0) or unchanged (width 1)."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Fixed:
+    name: str
+    value: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def check(self, space: Space) -> None:
+        space.vector({self.name: self.value})
+
+    def sample(self, rng: np.random.Generator, n: int, space: Space) -> np.ndarray:
+        return np.full((n, 1), self.value)
+
+    def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
+        return np.full_like(q, self.value, dtype=float)
+
+    def narrow(self, width: float, space: Space) -> Factor:
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "fixed", "name": self.name, "value": self.value}
+
+
+@dataclass(frozen=True)
+class Uniform:
+    name: str
+    low: float
+    high: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def check(self, space: Space) -> None:
+        _check_range(self.name, self.low, self.high, space)
+
+    def sample(self, rng: np.random.Generator, n: int, space: Space) -> np.ndarray:
+        return rng.uniform(self.low, self.high, (n, 1))
+
+    def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
+        return self.low + q * (self.high - self.low)
+
+    def narrow(self, width: float, space: Space) -> Factor:
+        centre = float(np.clip(space[self.name].nominal, self.low, self.high))
+        if width <= 0:
+            return Fixed(self.name, centre)
+        return Uniform(self.name, centre + width * (self.low - centre), centre + width * (self.high - centre))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "uniform", "name": self.name, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class LogUniform:
+    name: str
+    low: float
+    high: float
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def check(self, space: Space) -> None:
+        _check_range(self.name, self.low, self.high, space)
+        if self.low <= 0:
+            raise BadInput(f"the log-uniform range of {self.name!r} must start above zero, not at {self.low:g}.")
+
+    def sample(self, rng: np.random.Generator, n: int, space: Space) -> np.ndarray:
+        e = np.exp(rng.uniform(np.log(self.low), np.log(self.high), (n, 1)))
+        return np.clip(e, self.low, self.high)
+
+    def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
+        return self.low * (self.high / self.low) ** q
+
+    def narrow(self, width: float, space: Space) -> Factor:
+        centre = float(np.clip(space[self.name].nominal, self.low, self.high))
+        if width <= 0:
+            return Fixed(self.name, centre)
+        low, high = centre * (self.low / centre) ** width, centre * (self.high / centre) ** width
+        return LogUniform(self.name, low, high)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "log_uniform", "name": self.name, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Jointly normal in unconstrained coordinates: z ~ N(mean, covariance), e = from_unconstrained(z)."""
+
+    names: tuple[str, ...]
+    mean: tuple[float, ...]
+    covariance: tuple[tuple[float, ...], ...]
+
+    def check(self, space: Space) -> None:
+        d = len(self.names)
+        cov = np.array(self.covariance, dtype=float)
+        if len(self.mean) != d or cov.shape != (d, d):
+            raise BadInput(f"the normal over {', '.join(self.names)} needs {d} means and a {d} by {d} covariance.")
+        if not (np.isfinite(self.mean).all() and np.isfinite(cov).all() and np.allclose(cov, cov.T)):
+            raise BadInput(f"the normal over {', '.join(self.names)} has a covariance that is not symmetric and finite.")
+        if np.linalg.eigvalsh(cov).min() < -1e-9 * max(1.0, float(np.abs(cov).max())):
+            raise BadInput(f"the normal over {', '.join(self.names)} has a covariance with a negative variance.")
+
+    def _space(self, space: Space) -> Space:
+        return Space(tuple(space[name] for name in self.names))
+
+    def sample(self, rng: np.random.Generator, n: int, space: Space) -> np.ndarray:
+        values, vectors = np.linalg.eigh(np.array(self.covariance))
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        z = np.array(self.mean) + rng.standard_normal((n, len(self.names))) @ root.T
+        return self._space(space).from_unconstrained(z)
+
+    def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
+        from statistics import NormalDist
+
+        i = self.names.index(name)
+        spread = max(self.covariance[i][i], 0.0) ** 0.5
+        z = self.mean[i] + spread * np.array([NormalDist().inv_cdf(float(p)) for p in q])
+        return Space((space[name],)).from_unconstrained(z[:, None])[:, 0]
+
+    def narrow(self, width: float, space: Space) -> Factor:
+        if width <= 0:
+            mean = Space(tuple(space[n] for n in self.names)).from_unconstrained(np.array(self.mean))
+            return Particles(self.names, (tuple(float(v) for v in mean),))
+        cov = np.array(self.covariance) * width**2
+        return Normal(self.names, self.mean, tuple(tuple(float(v) for v in row) for row in cov))
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [list(row) for row in self.covariance]
+        return {"kind": "normal", "names": list(self.names), "mean": list(self.mean), "covariance": rows}
+
+
+@dataclass(frozen=True)
+class Particles:
+    """A weighted set of joint values, drawn with replacement."""
+
+    names: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    weights: tuple[float, ...] = ()
+    """One non-negative weight per particle; empty means equal."""
+
+    def check(self, space: Space) -> None:
+        values = np.array(self.values, dtype=float)
+        if values.ndim != 2 or not len(values) or values.shape[1] != len(self.names):
+            raise BadInput(f"particles over {', '.join(self.names)} need rows of {len(self.names)} numbers.")
+        Space(tuple(space[name] for name in self.names)).check(values)
+        if self.weights:
+            w = np.array(self.weights, dtype=float)
+            if w.shape != (len(values),) or not np.isfinite(w).all() or w.min() < 0 or w.sum() <= 0:
+                raise BadInput("particle weights must be one non-negative number per particle, not all zero.")
+
+    def _probability(self) -> np.ndarray:
+        w = np.array(self.weights if self.weights else np.ones(len(self.values)), dtype=float)
+        return w / w.sum()
+
+    def sample(self, rng: np.random.Generator, n: int, space: Space) -> np.ndarray:
+        rows = rng.choice(len(self.values), size=n, p=self._probability())
+        return np.array(self.values, dtype=float)[rows]
+
+    def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
+        column = np.array(self.values, dtype=float)[:, self.names.index(name)]
+        order = np.argsort(column)
+        reached = np.cumsum(self._probability()[order])
+        return column[order][np.minimum(np.searchsorted(reached, q - 1e-12), len(column) - 1)]
+
+    def narrow(self, width: float, space: Space) -> Factor:
+        """Shrink towards the mean particle, in even coordinates."""
+        sub = Space(tuple(space[name] for name in self.names))
+        u = sub.unit(np.array(self.values, dtype=float))
+        centre = self._probability() @ u
+        e = sub.from_unit(centre + max(width, 0.0) * (u - centre))
+        return Particles(self.names, tuple(tuple(float(v) for v in row) for row in e), self.weights)
+
+    def to_dict(self) -> dict[str, Any]:
+        rows = [list(row) for row in self.values]
+        return {"kind": "particles", "names": list(self.names), "values": rows, "weights": list(self.weights)}
+
+
+def _check_range(name: str, low: float, high: float, space: Space) -> None:
+    space.vector({name: low})
+    space.vector({name: high})
+    if low > high:
+        raise BadInput(f"the range of {name!r} is upside down: {low:g} is above {high:g}.")
+
+
+KINDS: dict[str, type] = {
+    "fixed": Fixed,
+    "uniform": Uniform,
+    "log_uniform": LogUniform,
+    "normal": Normal,
+    "particles": Particles,
+}
+
+
+def factor_from_dict(row: Any, where: str) -> Factor:
+    """Read one factor; text where a number belongs, a missing or an unknown field is a BadInput."""
+    if not isinstance(row, dict) or row.get("kind") not in KINDS:
+        kind = str(row.get("kind")) if isinstance(row, dict) else str(row)
+        raise unknown("kind of factor", kind, KINDS, where)
+    kind = KINDS[row["kind"]]
+    wanted = set(kind.__dataclass_fields__)
+    given = {k: _frozen(v) for k, v in row.items() if k != "kind"}
+    for key in given:
+        if key not in wanted:
+            raise unknown("field", str(key), wanted, f"a {row['kind']} factor of {where}")
+    try:
+        factor = kind(**given)
+    except TypeError as error:
+        raise BadInput(f"{where}: a {row['kind']} factor is incomplete: {error}.") from None
+    for key, value in given.items():
+        if key in ("name", "names"):
+            if not all(isinstance(n, str) for n in ((value,) if isinstance(value, str) else value)):
+                raise BadInput(f"{where}: parameter names must be text.")
+        elif not _numbers(value):
+            raise BadInput(f"{where}: {key!r} of a {row['kind']} factor must be made of finite numbers.")
+    if isinstance(factor, Particles) and len(factor.values) > MAX_PARTICLES:
+        raise BadInput(f"{where}: more than {MAX_PARTICLES} particles are not read.")
+    return factor
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
+
+
+def _numbers(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return all(_numbers(v) for v in value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
