@@ -3,20 +3,24 @@
     frame    = each observed signal, prepared and scaled, and the last action          (n, f)
     history  = the last h frames, newest last                                          (n, h f)
     action   = net(normalize(history))                                                 (n, m)
-    target   = clip(default + reach · clip(action))                                    (n, m)
+    target   = clip(default + gait(phase) + reach · clip(action))                      (n, m)
 
 What the module remembers between ticks (`Memory`) goes in and out explicitly, so that it can be exported as a graph.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from isthmus.data.contract import Contract, Signal
 from isthmus.errors import BadInput, unknown
+from isthmus.learn.mirror import Part, Symmetric, reflection
+from isthmus.sim.robot import Mirror
 from isthmus.tasks.state import gravity_in
 from isthmus.tasks.task import Observe, Policy, Task
 
@@ -32,14 +36,27 @@ class Shape:
     target: Signal
     default: tuple[float, ...]
     policy: Policy
+    rate: float
+    """Control ticks per second: the clock of a gait advances by it."""
     hidden: tuple[int, ...] = (128, 128)
+    mirror: Mirror | None = None
+    """Makes left and right exactly alike, where the robot is."""
 
     @staticmethod
-    def of(task: Task, hidden: tuple[int, ...] = (128, 128)) -> Shape:
+    def of(task: Task, hidden: tuple[int, ...] = (128, 128), mirrored: bool = True) -> Shape:
         """The shape of an actor for a task; observing what the robot cannot sense is an error."""
-        offered = sensed(task.robot.contract, task)
-        chosen = [_pick(o, offered, task) for o in task.policy.observe]
-        return Shape(tuple(dict.fromkeys(chosen)), task.robot.contract.target, task.robot.default, task.policy, hidden)
+        contract = task.robot.contract
+        offered = sensed(contract, task)
+        chosen = tuple(dict.fromkeys(_pick(o, offered, task) for o in task.policy.observe))
+        mirror = task.robot.mirror if mirrored else None
+        return Shape(chosen, contract.target, task.robot.default, task.policy, contract.rate, hidden, mirror)
+
+    def parts(self) -> list[Part]:
+        """Labels of one frame of the observation, part by part."""
+        by_name = {s.name: s for s in self.signals}
+        found = [prepared_labels(o, by_name[o.signal]) for o in self.policy.observe]
+        clock: list[Part] = [(["sin", "cos"], "phase")] if self.policy.gait else []
+        return [*found, *clock, (list(self.target.labels), "target")]
 
 
 def sensed(contract: Contract, task: Task) -> dict[str, Signal]:
@@ -54,13 +71,20 @@ def _pick(observe: Observe, offered: dict[str, Signal], task: Task) -> Signal:
     return offered[observe.signal]
 
 
-def prepared_size(observe: Observe, signal: Signal) -> int:
-    sizes = {"value": signal.size, "offset": signal.size, "gravity": 3, "angle": 2 * signal.size, "attitude": 9}
-    if observe.as_ not in sizes:
-        raise unknown("preparation", observe.as_, sizes, f"the observation of {signal.name!r}")
+def prepared_labels(observe: Observe, signal: Signal) -> Part:
+    """Labels and name of what a signal becomes in the observation."""
+    labels = {
+        "value": list(signal.labels),
+        "offset": list(signal.labels),
+        "gravity": ["x", "y", "z"],
+        "angle": [f"{f}_{label}" for f in ("sin", "cos") for label in signal.labels],
+        "attitude": [a + b for a in "xyz" for b in "xyz"],
+    }
+    if observe.as_ not in labels:
+        raise unknown("preparation", observe.as_, labels, f"the observation of {signal.name!r}")
     if observe.as_ in ("gravity", "attitude") and signal.size != 4:
         raise BadInput(f"signal {signal.name!r} has {signal.size} components; only a quaternion can be seen as {observe.as_}.")
-    return sizes[observe.as_]
+    return labels[observe.as_], signal.name if observe.as_ in ("value", "offset") else observe.as_
 
 
 def prepare(observe: Observe, x: Tensor, default: Tensor) -> Tensor:
@@ -105,8 +129,9 @@ class Normalizer(nn.Module):
         return ((x - self.mean) * torch.rsqrt(self.var + 1e-5)).clamp(-self.limit, self.limit)
 
     @torch.no_grad()
-    def update(self, x: Tensor) -> None:
-        """Take in a batch, (n, size)."""
+    def update(self, x: Tensor, reflect: Callable[[Tensor], Tensor] | None = None) -> None:
+        """Take in a batch, (n, size), and its mirror images, so that left and right have equal statistics."""
+        x = x if reflect is None else torch.cat([x, reflect(x)])
         count = torch.tensor(float(len(x)))
         mean, var = x.mean(0), x.var(0, unbiased=False)
         total = self.count + count
@@ -119,7 +144,7 @@ class Normalizer(nn.Module):
 
 def mlp(inputs: int, hidden: tuple[int, ...], outputs: int, last_gain: float) -> nn.Sequential:
     sizes, layers = (inputs, *hidden), []
-    for a, b in zip(sizes[:-1], sizes[1:], strict=True):
+    for a, b in pairwise(sizes):
         layers += [_orthogonal(nn.Linear(a, b), 2**0.5), nn.ELU()]
     return nn.Sequential(*layers, _orthogonal(nn.Linear(sizes[-1], outputs), last_gain))
 
@@ -132,59 +157,83 @@ def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
 
 class Actor(nn.Module):
     default: Tensor
+    gait_offset: Tensor
+    gait_lift: Tensor
     reach: Tensor
     low: Tensor
     high: Tensor
 
     def __init__(self, shape: Shape, init_std: float = 1.0):
         super().__init__()
-        self.shape = shape
-        by_name = {s.name: s for s in shape.signals}
-        m = shape.target.size
-        self.frame = sum(prepared_size(o, by_name[o.signal]) for o in shape.policy.observe) + m
-        self.inputs = self.frame * shape.policy.history
+        self.shape, self.gait = shape, shape.policy.gait
+        m, history = shape.target.size, shape.policy.history
+        parts = shape.parts()
+        self.frame = sum(len(labels) for labels, _ in parts)
+        self.inputs = self.frame * history
+        if self.gait is not None:
+            self.register_buffer("gait_offset", torch.tensor(self.gait.offset, dtype=torch.float32))
+            self.register_buffer("gait_lift", torch.tensor(self.gait.lift, dtype=torch.float32))
         reach = shape.policy.reach if isinstance(shape.policy.reach, tuple) else (shape.policy.reach,) * m
         self.register_buffer("default", torch.tensor(shape.default, dtype=torch.float32))
         self.register_buffer("reach", torch.tensor(reach, dtype=torch.float32))
         self.register_buffer("low", torch.tensor(shape.target.low or (-float("inf"),) * m, dtype=torch.float32))
         self.register_buffer("high", torch.tensor(shape.target.high or (float("inf"),) * m, dtype=torch.float32))
         self.normalize = Normalizer(self.inputs)
-        self.net = mlp(self.inputs, shape.hidden, m, 0.01)
+        net = mlp(self.inputs, shape.hidden, m, 0.01)
+        self.net: nn.Module = net
+        if shape.mirror is not None:
+            outputs = reflection([(list(shape.target.labels), "target")], shape.mirror)
+            self.net = Symmetric(net, reflection(parts * history, shape.mirror), outputs)
         self.log_std = nn.Parameter(torch.full((m,), init_std).log())
 
     def memory(self, n: int) -> Memory:
         """What an actor remembers before its first tick."""
         m, h = self.shape.target.size, self.shape.policy.history
-        return {"frames": torch.zeros(n, h, self.frame), "action": torch.zeros(n, m), "started": torch.zeros(n, 1)}
+        kept = {"frames": torch.zeros(n, h, self.frame), "action": torch.zeros(n, m), "started": torch.zeros(n, 1)}
+        return kept if self.gait is None else kept | {"phase": torch.zeros(n, 1), "gate": torch.zeros(n, 1)}
 
     def observe(self, signals: dict[str, Tensor], memory: Memory) -> tuple[Tensor, Memory]:
         """Build the observation, (n, inputs). The first frame of an episode fills the whole history."""
         parts = [prepare(o, signals[o.signal], self.default) for o in self.shape.policy.observe]
+        kept = dict(memory)
+        if self.gait is not None:
+            kept["gate"] = (10.0 * signals[self.gait.gate].norm(dim=1, keepdim=True)).clamp(0.0, 1.0)
+            angle = 2 * torch.pi * memory["phase"]
+            parts += [torch.sin(angle) * kept["gate"], torch.cos(angle) * kept["gate"]]
         frame = torch.cat([*parts, memory["action"]], dim=1)[:, None]
         h = self.shape.policy.history
         shifted = torch.cat([memory["frames"][:, 1:], frame], dim=1)
-        frames = torch.where(memory["started"][:, :, None] > 0.5, shifted, frame.expand(-1, h, -1))
-        kept = {"frames": frames, "action": memory["action"], "started": torch.ones_like(memory["started"])}
-        return frames.flatten(1), kept
+        kept["frames"] = torch.where(memory["started"][:, :, None] > 0.5, shifted, frame.expand(-1, h, -1))
+        kept["started"] = torch.ones_like(memory["started"])
+        return kept["frames"].flatten(1), kept
 
     def act(self, observation: Tensor) -> Tensor:
         """The mean action, (n, m)."""
         return self.net(self.normalize(observation))
 
-    def target(self, action: Tensor) -> Tensor:
+    def target(self, action: Tensor, memory: Memory) -> Tensor:
         """Targets in the robot's units, inside its limits."""
         c = self.shape.policy.clip
-        return torch.clamp(self.default + self.reach * action.clamp(-c, c), self.low, self.high)
+        target = self.default + self.reach * action.clamp(-c, c)
+        if self.gait is not None:
+            swing = torch.sin(2 * torch.pi * (memory["phase"] + self.gait_offset)).clamp_min(0.0)
+            target = target + self.gait_lift * swing * memory["gate"]
+        return torch.clamp(target, self.low, self.high)
 
     def remember(self, memory: Memory, action: Tensor) -> Memory:
+        """Memory for the next tick."""
         c = self.shape.policy.clip
-        return memory | {"action": action.clamp(-c, c)}
+        kept = memory | {"action": action.clamp(-c, c)}
+        if self.gait is not None:
+            phase = memory["phase"] + self.gait.frequency / self.shape.rate
+            kept["phase"] = phase - torch.floor(phase)
+        return kept
 
     def forward(self, signals: dict[str, Tensor], memory: Memory) -> tuple[Tensor, Memory]:
         """One tick on the robot: signals and memory in, targets and memory out."""
         observation, memory = self.observe(signals, memory)
         action = self.act(observation)
-        return self.target(action), self.remember(memory, action)
+        return self.target(action, memory), self.remember(memory, action)
 
 
 def forget(memory: Memory, ids: Tensor) -> None:

@@ -1,91 +1,76 @@
-"""Left and right are alike: the mirror image of an experience is an experience too.
+"""Left and right are alike: a policy that treats the mirror image of a situation as its mirror image.
 
 A reflection permutes components and flips signs. It is worked out once, from labels: `FL_hip` becomes `FR_hip`, and
-the components that the robot names change sign.
+the components that the robot names change sign. `Symmetric` makes any network obey it exactly,
+
+    f(x) = (net(x) + M net(M x)) / 2,
+
+so that everything learnt on one side holds on the other.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from isthmus.errors import BadInput
-from isthmus.learn.actor import Actor, prepared_size
 from isthmus.sim.robot import Mirror
-from isthmus.tasks.env import Env
-from isthmus.tasks.task import Observe
 
-_XYZ = ("x", "y", "z")
+Part = tuple[list[str], str]
+"""Labels of a vector's components, and the vector's name."""
+
+
+@dataclass(frozen=True)
+class Reflection:
+    """x -> x[order] · signs; applying it twice changes nothing."""
+
+    order: tuple[int, ...]
+    signs: tuple[float, ...]
 
 
 def reflected_label(label: str, mirror: Mirror) -> str:
     """The label on the other side: `FL_hip` -> `FR_hip`, `strength_FL` -> `strength_FR`."""
-    parts = label.split("_")
     swap = {a: b for pair in mirror.pairs for a, b in (pair, pair[::-1])}
-    return "_".join(swap.get(p, p) for p in parts)
+    return "_".join(swap.get(part, part) for part in label.split("_"))
 
 
-def table(labels: list[str], kind: str, mirror: Mirror) -> tuple[list[int], list[float]]:
-    """Permutation and signs for components `labels` of one vector named `kind`."""
-    where = {label: i for i, label in enumerate(labels)}
-    order, signs = [], []
-    for label in labels:
-        other = reflected_label(label, mirror)
-        if other not in where:
-            raise BadInput(f"the mirror image {other!r} of {label!r} is not a component of {kind}.")
-        order.append(where[other])
-        signs.append(-1.0 if any(re.fullmatch(p, f"{kind}/{label}") for p in mirror.negated) else 1.0)
-    return order, signs
+def reflection(parts: list[Part], mirror: Mirror) -> Reflection:
+    """The reflection of vectors laid side by side."""
+    order: list[int] = []
+    signs: list[float] = []
+    for labels, kind in parts:
+        where = {label: len(signs) + i for i, label in enumerate(labels)}
+        for label in labels:
+            other = reflected_label(label, mirror)
+            if other not in where:
+                raise BadInput(f"the mirror image {other!r} of {label!r} is not a component of {kind}.")
+            order.append(where[other])
+        signs += [-1.0 if any(re.fullmatch(p, f"{kind}/{label}") for p in mirror.negated) else 1.0 for label in labels]
+    return Reflection(tuple(order), tuple(signs))
 
 
-class Reflection:
-    """Mirror images of actions, observations and critic inputs of one environment."""
+class Symmetric(nn.Module):
+    """A network made to commute with reflections of its input and output."""
 
-    def __init__(self, env: Env, actor: Actor, normalizers: dict):
-        mirror = env.task.robot.mirror
-        assert mirror is not None
-        self._normalizers = normalizers
-        joints = list(actor.shape.target.labels)
-        self._tables: dict[str, tuple[Tensor, Tensor]] = {}
-        self._add("action", [(joints, "target")], mirror)
-        frame: list[tuple[list[str], str]] = []
-        by_name = {s.name: s for s in actor.shape.signals}
-        for o in actor.shape.policy.observe:
-            frame.append(_described(o, list(by_name[o.signal].labels), prepared_size(o, by_name[o.signal])))
-        frame.append((joints, "target"))
-        self._add("observation", frame * actor.shape.policy.history, mirror)
-        self._add("critic", env.critic_labels(), mirror)
+    in_order: Tensor
+    in_signs: Tensor
+    out_order: Tensor
+    out_signs: Tensor
 
-    def _add(self, name: str, parts: list[tuple[list[str], str]], mirror: Mirror) -> None:
-        order: list[int] = []
-        signs: list[float] = []
-        for labels, kind in parts:
-            o, s = table(labels, kind, mirror)
-            order += [len(signs) + i for i in o]
-            signs += s
-        self._tables[name] = torch.tensor(order), torch.tensor(signs)
+    def __init__(self, net: nn.Module, inputs: Reflection, outputs: Reflection):
+        super().__init__()
+        self.net = net
+        for name, r in (("in", inputs), ("out", outputs)):
+            self.register_buffer(f"{name}_order", torch.tensor(r.order), persistent=False)
+            self.register_buffer(f"{name}_signs", torch.tensor(r.signs), persistent=False)
 
-    def raw(self, x: Tensor, name: str) -> Tensor:
-        order, signs = self._tables[name]
-        return x[:, order] * signs
+    def reflect(self, x: Tensor) -> Tensor:
+        """Mirror images of inputs, (n, inputs)."""
+        return x[:, self.in_order] * self.in_signs
 
-    def action(self, a: Tensor) -> Tensor:
-        return self.raw(a, "action")
-
-    def normalized(self, x: Tensor, name: str) -> Tensor:
-        """The mirror image of normalised inputs, as if the raw ones had been reflected first."""
-        order, signs = self._tables[name]
-        norm = self._normalizers[name]
-        std = (norm.var + 1e-5).sqrt()
-        scale = signs * std[order] / std
-        return x[:, order] * scale + (signs * norm.mean[order] - norm.mean) / std
-
-
-def _described(o: Observe, labels: list[str], size: int) -> tuple[list[str], str]:
-    if o.as_ == "gravity":
-        return list(_XYZ), "gravity"
-    if o.as_ in ("value", "offset"):
-        return labels, o.signal
-    raise BadInput(f"an observation seen as {o.as_!r} has no mirror image yet.")
+    def forward(self, x: Tensor) -> Tensor:
+        here, there = self.net(torch.cat([x, self.reflect(x)])).split(len(x))
+        return 0.5 * (here + there[:, self.out_order] * self.out_signs)

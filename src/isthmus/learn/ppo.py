@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.learn.actor import Actor, Memory, Normalizer, forget, mlp
-from isthmus.learn.mirror import Reflection
+from isthmus.learn.mirror import Part, Reflection, Symmetric, reflection
+from isthmus.sim.robot import Mirror
 from isthmus.tasks.env import Env
 
 
@@ -41,14 +42,19 @@ class PPO:
     init_std: float = 1.0
     min_std: float = 0.05
     mirror: bool = True
-    """Learn from each experience's mirror image too, where the robot has one."""
+    """Make policy and critic treat left and right alike, where the robot is symmetric."""
 
 
 class Critic(nn.Module):
-    def __init__(self, inputs: int, hidden: tuple[int, ...]):
+    """The value of a state, from all that the simulator knows."""
+
+    def __init__(self, parts: list[Part], hidden: tuple[int, ...], mirror: Mirror | None):
+        """`parts` are the labels of its input, as `Env.critic_labels` gives them."""
         super().__init__()
+        inputs = sum(len(labels) for labels, _ in parts)
         self.normalize = Normalizer(inputs)
-        self.net = mlp(inputs, hidden, 1, 1.0)
+        net = mlp(inputs, hidden, 1, 1.0)
+        self.net = net if mirror is None else Symmetric(net, reflection(parts, mirror), Reflection((0,), (1.0,)))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(self.normalize(x))[:, 0]
@@ -63,7 +69,6 @@ class Batch:
     action: Tensor
     mean: Tensor
     log_prob: Tensor
-    value: Tensor
     advantage: Tensor
     ret: Tensor
 
@@ -111,7 +116,7 @@ class Collector:
             mean[t] = actor.act(self.observation)
             act[t] = mean[t] + std * torch.randn(n, m, generator=self.generator)
             val[t] = self.critic(self.critic_input)
-            step = env.step(actor.target(act[t]))
+            step = env.step(actor.target(act[t], self.memory))
             rew[t] = step.reward
             if len(step.last_critic):
                 # The episode was cut by the clock, not lost: what would have followed still counts.
@@ -126,15 +131,21 @@ class Collector:
             self.critic_input = env.critic()
         adv = advantages(rew, val, self.critic(self.critic_input), ended, c.discount, c.trace)
         logp = log_prob(act.flatten(0, 1), mean.flatten(0, 1), actor.log_std)
-        flat = [x.flatten(0, 1) for x in (obs, cri, act, mean)]
-        value, advantage = val.flatten(), adv.flatten()
-        return Batch(*flat, logp, value, advantage, value + advantage), finished
+        batch = Batch(
+            observation=obs.flatten(0, 1),
+            critic=cri.flatten(0, 1),
+            action=act.flatten(0, 1),
+            mean=mean.flatten(0, 1),
+            log_prob=logp,
+            advantage=adv.flatten(),
+            ret=(val + adv).flatten(),
+        )
+        return batch, finished
 
 
 class Learner:
-    def __init__(self, actor: Actor, critic: Critic, config: PPO, reflection: Reflection | None, generator: torch.Generator):
+    def __init__(self, actor: Actor, critic: Critic, config: PPO, generator: torch.Generator):
         self.actor, self.critic, self.config, self.generator = actor, critic, config, generator
-        self.reflection = reflection if config.mirror else None
         self.parameters = [*actor.parameters(), *critic.parameters()]
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.step_size, eps=1e-5, fused=True)
         self.step_size = config.step_size
@@ -152,23 +163,19 @@ class Learner:
         for _ in range(c.epochs):
             order = torch.randperm(n, generator=self.generator)
             for ids in order.split(c.minibatch):
-                if len(ids) < c.minibatch // 2:
+                if len(ids) < c.minibatch // 2 < n:
                     continue
-                got = self._step([x[ids] for x in data], old_log_std, mirrored=self.reflection is not None and count % 2 == 1)
+                got = self._step([x[ids] for x in data], old_log_std)
                 for key, value in got.items():
                     sums[key] += value
                 count += 1
-        self.actor.normalize.update(batch.observation)
-        self.critic.normalize.update(batch.critic)
+        for module, seen in ((self.actor, batch.observation), (self.critic, batch.critic)):
+            module.normalize.update(seen, module.net.reflect if isinstance(module.net, Symmetric) else None)
         return {k: v / max(count, 1) for k, v in sums.items()} | {"step_size": self.step_size}
 
-    def _step(self, data: list[Tensor], old_log_std: Tensor, mirrored: bool) -> dict[str, float]:
+    def _step(self, data: list[Tensor], old_log_std: Tensor) -> dict[str, float]:
         c = self.config
         obs, cri, action, old_mean, old_logp, adv, ret = data
-        if mirrored and self.reflection is not None:
-            r = self.reflection
-            obs, cri = r.normalized(obs, "observation"), r.normalized(cri, "critic")
-            action, old_mean = r.action(action), r.action(old_mean)
         log_std = self.actor.log_std
         mean = self.actor.net(obs)
         logp = log_prob(action, mean, log_std)
@@ -180,8 +187,7 @@ class Learner:
             spread = torch.exp(2 * (old_log_std - log_std))
             shift = (mean - old_mean).square() * torch.exp(-2 * log_std)
             kl = float((log_std - old_log_std + 0.5 * (spread + shift) - 0.5).sum(1).mean())
-            if not mirrored:
-                self._follow(kl)
+            self._follow(kl)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, c.max_norm, foreach=True)
@@ -189,14 +195,17 @@ class Learner:
         with torch.no_grad():
             log_std.clamp_(min=torch.tensor(c.min_std).log())
             clipped = float(((ratio - 1).abs() > c.clip).float().mean())
-        return {"policy_loss": float(policy_loss), "value_loss": float(value_loss), "kl": kl, "clipped": clipped}
+        return {"policy_loss": policy_loss.item(), "value_loss": value_loss.item(), "kl": kl, "clipped": clipped}
 
     def _follow(self, kl: float) -> None:
         """Smaller steps when the policy moves too far, larger ones when it hardly moves."""
         low, high = self.config.step_range
         if kl > 2 * self.config.wanted_kl:
-            self.step_size = max(low, self.step_size / 1.5)
+            self.set_step_size(max(low, self.step_size / 1.5))
         elif 0 < kl < 0.5 * self.config.wanted_kl:
-            self.step_size = min(high, self.step_size * 1.5)
+            self.set_step_size(min(high, self.step_size * 1.5))
+
+    def set_step_size(self, value: float) -> None:
+        self.step_size = value
         for group in self.optimizer.param_groups:
-            group["lr"] = self.step_size
+            group["lr"] = value

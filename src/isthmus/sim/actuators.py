@@ -66,6 +66,8 @@ class Actuators:
         self.friction = bool(used & {"coulomb", "viscous"})
         if self.spring and not (self.nominal["rotor_inertia"] > 0).all():
             raise BadInput("a motor with a spring needs a positive rotor_inertia.")
+        if self.line and not np.isfinite(self.nominal["torque_limit"]).all():
+            raise BadInput("a motor with a speed_limit needs a torque_limit, from which its torque falls.")
 
     def torque(self, f: Arrays, state: Arrays, u: np.ndarray, q: np.ndarray | None, qd: np.ndarray | None) -> np.ndarray:
         """One physics step: targets u and joint state to joint torques, all (n, m); moves the motor state on."""

@@ -146,18 +146,21 @@ class Binding:
     nominal: dict[str, np.ndarray]
     """Nominal rows, (columns,), by array name."""
 
+    def __post_init__(self) -> None:
+        self._groups = _grouped(self.writes)
+
     def apply(self, e: np.ndarray, ids: np.ndarray) -> None:
         """Write e, shape (k, d), into worlds `ids`, (k,), starting from nominal."""
-        fresh = {name: np.tile(self.nominal[name], (len(ids), 1)) for name in self.names}
-        for w in self.writes:
-            value, rows = e[:, w.param, None], fresh[w.array]
-            if w.how == "set":
-                rows[:, w.columns] = value
-            elif w.how == "scale":
-                rows[:, w.columns] *= value
-            else:
-                rows[:, w.columns] += value
-        for name, rows in fresh.items():
+        for name, groups in self._groups.items():
+            rows = np.repeat(self.nominal[name][None], len(ids), axis=0)
+            for how, columns, params in groups:
+                value = e[:, params]
+                if how == "set":
+                    rows[:, columns] = value
+                elif how == "scale":
+                    rows[:, columns] *= value
+                else:
+                    rows[:, columns] += value
             self.arrays[name][ids] = rows
 
     @property
@@ -165,19 +168,33 @@ class Binding:
         return sorted({w.array for w in self.writes})
 
 
+def _grouped(writes: list[Write]) -> dict[str, list[tuple[str, np.ndarray, np.ndarray]]]:
+    """Writes by array, in order; neighbours of one kind that touch different columns become a single write."""
+    groups: dict[str, list[tuple[str, np.ndarray, np.ndarray]]] = {}
+    for w in writes:
+        group = groups.setdefault(w.array, [])
+        params = np.full(len(w.columns), w.param)
+        if group and group[-1][0] == w.how and not np.intersect1d(group[-1][1], w.columns).size:
+            how, columns, before = group.pop()
+            group.append((how, np.concatenate([columns, w.columns]), np.concatenate([before, params])))
+        else:
+            group.append((w.how, w.columns, params))
+    return groups
+
+
 class Inertia:
     """The bodies whose inertial numbers a Space changes, written together so that they stay possible bodies."""
 
     FIELDS = ("body_mass", "body_ipos", "body_iquat", "body_inertia")
 
-    def __init__(self, writes: list[Write], model: mujoco.MjModel, payload_at: tuple[float, float, float]):
+    def __init__(self, writes: list[Write], model: mujoco.MjModel, robot: Robot):
         touched = {f: _rows(writes, f"inertia.{f}", 3 if f == "com" else 1) for f in INERTIAL_FIELDS}
         self.moved = np.array(sorted(touched["com"] | touched["payload"]), dtype=int)
         """Bodies whose centre of mass may move."""
         self.scaled = np.array(sorted(touched["mass"] - set(self.moved.tolist())), dtype=int)
         """Bodies that only get denser or lighter."""
         self.nominal = {f: np.array(getattr(model, f)) for f in self.FIELDS}
-        self.payload_at = np.array(payload_at)
+        self.payload = (np.array(robot.payload_at), robot.payload_radius)
 
     def __bool__(self) -> bool:
         return bool(len(self.moved) or len(self.scaled))
@@ -192,10 +209,11 @@ class Inertia:
         if len(self.moved):
             factor, payload = density[:, self.moved], arrays["inertia.payload"][ids][:, self.moved]
             shift = arrays["inertia.com"][ids].reshape(len(ids), -1, 3)[:, self.moved]
-            rows = [np.repeat(self.nominal[f][None, self.moved], len(ids), axis=0) for f in self.FIELDS]
+            mass, com, quat, inertia = rows = [np.repeat(self.nominal[f][None, self.moved], len(ids), axis=0) for f in self.FIELDS]
             changed = (factor != 1.0) | (shift != 0.0).any(-1) | (payload != 0.0)
             if changed.any():
-                values = vary(*(r[changed] for r in rows), factor[changed], shift[changed], payload[changed], self.payload_at)
+                change = (factor[changed], shift[changed], payload[changed], *self.payload)
+                values = vary(mass[changed], com[changed], quat[changed], inertia[changed], *change)
                 for row, value in zip(rows, values, strict=True):
                     row[changed] = value
             for f, row in zip(self.FIELDS, rows, strict=True):

@@ -108,15 +108,17 @@ class Engine:
             "signal.noise": np.zeros(width),
         }
         arrays = {name: np.tile(row, (n, 1)) for name, row in nominal.items()}
-        for name, row in self.actuators.nominal.items():
-            nominal[f"motor.{name}"], arrays[f"motor.{name}"] = row, np.tile(row, (n, 1))
+        motors = self.actuators.nominal
+        self._motors = np.repeat(np.stack(list(motors.values()))[None], n, axis=0)
+        for i, (name, row) in enumerate(motors.items()):
+            nominal[f"motor.{name}"], arrays[f"motor.{name}"] = row, self._motors[:, i]
         for name in bind.LINK_FIELDS:
             nominal[f"link.{name}"], arrays[f"link.{name}"] = np.zeros(1), np.zeros((n, 1))
         for name in {w.array for w in self._writes} - set(nominal):
             source = self.model.opt if name.startswith("opt.") else self.model
             nominal[name] = np.array(getattr(source, name.removeprefix("opt.")), dtype=float).ravel()
             arrays[name] = self.batch.expand(name).reshape(n, -1)
-        self._inertia = bind.Inertia(self._writes, self.model, self.robot.payload_at)
+        self._inertia = bind.Inertia(self._writes, self.model, self.robot)
         if self._inertia:
             self._inertial = {f: self.batch.expand(f) for f in self._inertia.FIELDS}
         inputs = set(mujoco.MjModel._setconst_inputs) | {"opt.gravity", "opt.timestep"}
@@ -136,8 +138,7 @@ class Engine:
     def _wire(self, ids: np.ndarray) -> None:
         """Copy the numbers of motors and link into the worlds' own rows."""
         arrays = self.binding.arrays
-        for name, view in self._fields.items():
-            view[ids] = arrays[f"motor.{name}"][ids]
+        self.view["params"][ids] = self._motors[ids]
         for name in bind.LINK_FIELDS:
             self.view[name][ids] = arrays[f"link.{name}"][ids, 0]
 

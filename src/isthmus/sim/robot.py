@@ -14,6 +14,7 @@ from isthmus.data.contract import Contract
 from isthmus.errors import BadInput
 from isthmus.files import content_hash
 from isthmus.world import Belief, Space
+from isthmus.world.inertia import PAYLOAD_RADIUS
 
 Drive = Literal["position", "effort", "native"]
 
@@ -75,6 +76,8 @@ class Robot:
     """Geoms that touch the ground."""
     payload_at: tuple[float, float, float] = (0.0, 0.0, 0.0)
     """Where a payload sits, in the base's frame, m."""
+    payload_radius: float = PAYLOAD_RADIUS
+    """m."""
     mirror: Mirror | None = None
     folder: Path | None = None
     doc: str = ""
@@ -94,18 +97,15 @@ class Robot:
         return content_hash(self.xml.encode())
 
 
-ASSETS = {".xml", ".stl", ".obj", ".msh", ".png", ".urdf"}
-
-
 def read_spec(xml: str, folder: Path | None, name: str) -> mujoco.MjSpec:
     """Parse MJCF or URDF text; text that is no model is one sentence."""
     try:
-        if folder is None:
-            return mujoco.MjSpec.from_string(xml)
-        files = (p for p in sorted(folder.rglob("*")) if p.is_file() and p.suffix.lower() in ASSETS)
-        return mujoco.MjSpec.from_string(xml, assets={str(p.relative_to(folder)): p.read_bytes() for p in files})
+        spec = mujoco.MjSpec.from_string(xml)
     except (ValueError, OSError) as error:
         raise BadInput(f"the model of {name} does not parse: {' '.join(str(error).split())}.") from None
+    if folder is not None:
+        spec.modelfiledir = str(folder)
+    return spec
 
 
 def compile_spec(spec: mujoco.MjSpec, name: str) -> mujoco.MjModel:

@@ -68,6 +68,7 @@ class Wiring:
             "sensor_delay": userdata[:, SENSOR_DELAY],
             "targets": block(self.targets, self.sent, m),
             "ring": block(self.ring, self.depth, self.width),
+            "params": params,
             **{f"motor.{name}": params[:, i] for i, name in enumerate(FIELDS)},
             **{f"state.{name}": state[:, i] for i, name in enumerate(STATES)},
         }

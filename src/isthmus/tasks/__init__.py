@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from isthmus.errors import unknown
-from isthmus.tasks import go1
+from isthmus.tasks import cartpole, crazyflie, go1, pendulum
 from isthmus.tasks.task import Task
 
-TASKS: dict[str, Callable[[], Task]] = {"go1/walk": go1.walk, "go1/terrain": go1.terrain}
+TASKS: dict[str, Callable[[], Task]] = {
+    "cartpole/balance": cartpole.balance,
+    "crazyflie/hover": crazyflie.hover,
+    "go1/terrain": go1.terrain,
+    "go1/walk": go1.walk,
+    "pendulum/swingup": pendulum.swingup,
+}
 
 
 def get_task(name: str) -> Task:

@@ -11,7 +11,7 @@ the policy gets `signals`, the critic `critic()`, which also sees the true state
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mujoco
@@ -72,9 +72,10 @@ class Env:
         base = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, robot.base) if robot.base else -1
         self._base = base
         self.disturber = Disturber(n, float(model.body_subtreemass[max(base, 1)]), self.engine.tick, self.rng)
-        self._feet = [model.geom(f).bodyid[0] and mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, f) for f in robot.feet]
+        self._feet = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, f) for f in robot.feet]
         self._site_xpos = self.engine.batch.bind("site_xpos") if robot.feet else None
-        self._force = [_force_columns(model, f) for f in robot.feet]
+        self._force = np.array([_force_columns(model, f) for f in robot.feet], dtype=int)
+        """Columns of sensordata with the contact force on each foot, (feet, 3)."""
         self.horizon = round(task.episode / self.engine.tick)
 
         target = robot.contract.target
@@ -89,12 +90,14 @@ class Env:
         self.hold = torch.zeros(n)
         self.age = torch.zeros(n, dtype=torch.long)
         """Ticks since the start of the episode."""
+        self.skipped = torch.zeros(n, dtype=torch.long)
+        """Ticks by which an episode was made shorter at its start."""
         self.sent = torch.zeros(3, n, m)
         """Targets of this tick and the two before."""
         self.feet_pos = torch.zeros(n, feet, 3)
         self.feet_force = torch.zeros(n, feet)
         self.feet_air = torch.zeros(n, feet)
-        self.joint_speed = torch.zeros(n, m)
+        self.joint_speed = torch.zeros(n, m if self.engine.joints else 0)
         self.terms = [t.name for t in task.rewards]
         self.columns = ["return", "score", *task.metrics, *(f"reward/{t}" for t in self.terms)]
         self.totals = torch.zeros(n, len(self.columns))
@@ -102,20 +105,28 @@ class Env:
         """e in unit coordinates, -1 to 1."""
         self.worlds_lost = 0
         """Worlds whose physics failed so far."""
+        self.at_end: Callable[[Tensor], None] | None = None
+        """Called with the worlds whose episode just ended, while they still are where it ended."""
         self._level_changed()
-        self.state_now = self._start(np.arange(n))
-        if training:
-            self.age = torch.from_numpy(self.rng.integers(0, self.horizon, n))
+        self.restart()
 
     # Episodes ---------------------------------------------------------------------------------------------------
+
+    def restart(self, ids: np.ndarray | None = None) -> None:
+        """Begin new episodes in worlds `ids`, by default in all."""
+        ids = np.arange(self.n) if ids is None else ids
+        self._start(ids)
+        if self.training:
+            t = torch.from_numpy(ids)
+            self.age[t] = self.skipped[t] = torch.from_numpy(self.rng.integers(0, self.horizon, len(ids)))
 
     def _level_changed(self) -> None:
         level = self.curriculum.level
         self.belief = self.prior if level.width >= 1 else self.prior.narrow(level.width)
         self.disturber.config = self.task.disturbance.scaled(level.disturbance)
 
-    def _start(self, ids: np.ndarray) -> State:
-        """Begin new episodes in worlds `ids` and return the state of all worlds."""
+    def _start(self, ids: np.ndarray) -> None:
+        """Begin new episodes in worlds `ids`."""
         task, robot, level, k = self.task, self.task.robot, self.curriculum.level, len(ids)
         e = self._fixed[ids] if self._fixed is not None else self.belief.sample(self.rng, k)
         self.engine.apply(e, ids)
@@ -132,15 +143,15 @@ class Env:
         self.disturber.reset(ids)
         self.recorder.clear(ids)
         t = torch.from_numpy(ids)
-        self.age[t] = 0
+        self.age[t] = self.skipped[t] = 0
         self.totals[t] = 0.0
         self.sent[:, t] = self.default
         self._draw_command(t)
-        state = self.read()
         self.feet_air[t] = 0.0
-        self.feet_pos[t], self.feet_force[t] = state.feet_pos[t], state.feet_force[t]
-        self.joint_speed[t] = state.joint_vel[t]
-        return state
+        self.feet_pos[t], self.feet_force[t] = self._read_feet(ids)
+        fresh = self.read(ids)
+        self.joint_speed[t] = fresh.joint_speed_before = fresh.joint_vel
+        self.state_now = fresh if k == self.n else self.state_now.patched(t, fresh)
 
     def _draw_command(self, ids: Tensor) -> None:
         if self.task.command is None:
@@ -161,13 +172,13 @@ class Env:
         self.sent = torch.stack([target, self.sent[0], self.sent[1]])
         if self._base >= 0:
             self.engine.xfrc[:, self._base, :3] = self.disturber.advance(self.engine.qvel[:, :3])
-        self.recorder.note(target)
+        self.recorder.note(target.numpy())
         self.engine.step(target.numpy())
         blown = self.recorder.rescue()
         self.worlds_lost += int(blown.sum())
 
-        s = self.read()
         self.age += 1
+        s = self.read()
         values = [t.weight * self.engine.tick * t.value(s) for t in self.task.rewards]
         terms = torch.stack(values, dim=1)
         reward = terms.sum(1)
@@ -186,8 +197,11 @@ class Env:
         done = torch.nonzero(failed | timed_out)[:, 0]
         finished = self._finish(done, failed)
         late = torch.nonzero(timed_out)[:, 0]
-        self.state_now = s
+        # The critic sees the memory of the next tick, as it does in a world that starts anew.
+        self.state_now = replace(s, **self._memory())
         last_critic = self.critic(late) if len(late) else torch.zeros(0, self.critic_size)
+        if self.at_end is not None and len(done):
+            self.at_end(done)
         if self.training:
             self.hold -= self.engine.tick
             due = torch.nonzero(self.hold <= 0)[:, 0]
@@ -196,7 +210,7 @@ class Env:
         if len(done):
             if self.training and self.curriculum.record(finished["score"], finished["failed"]):
                 self._level_changed()
-            self.state_now = self._start(done.numpy())
+            self._start(done.numpy())
         return Step(reward, failed, timed_out, last_critic, finished)
 
     def _remember(self, s: State) -> None:
@@ -204,63 +218,68 @@ class Env:
         self.feet_pos, self.feet_force = s.feet_pos, s.feet_force
         self.joint_speed = s.joint_vel
 
+    def _memory(self) -> dict[str, Tensor]:
+        """What a state keeps of the tick before."""
+        return {
+            "last_feet_pos": self.feet_pos,
+            "last_feet_force": self.feet_force,
+            "air_time": self.feet_air,
+            "joint_speed_before": self.joint_speed,
+        }
+
     def _finish(self, done: Tensor, failed: Tensor) -> dict[str, np.ndarray]:
         """Statistics of the episodes that just ended; a score counts the ticks lost to a failure as zero."""
-        rows, ticks = self.totals[done], self.age[done].clamp_min(1)[:, None]
-        out = {name: (rows[:, i : i + 1] / ticks)[:, 0].numpy() for i, name in enumerate(self.columns)}
+        rows, ticks = self.totals[done], self.age[done] - self.skipped[done]
+        out = {name: (rows[:, i] / ticks).numpy() for i, name in enumerate(self.columns)}
         out["return"] = rows[:, 0].numpy().copy()
-        full = torch.where(failed[done], torch.full_like(self.age[done], self.horizon), self.age[done].clamp_min(1))
-        out["score"] = (rows[:, 1] / full).numpy()
-        out["length"] = self.age[done].numpy() * self.engine.tick
+        out["score"] = (rows[:, 1] / torch.where(failed[done], self.horizon - self.skipped[done], ticks)).numpy()
+        out["length"] = ticks.numpy() * self.engine.tick
         out["failed"] = failed[done].numpy()
         out["e"] = self.engine.e[done.numpy()]
         return out
 
     # What can be seen -------------------------------------------------------------------------------------------
 
-    def read(self) -> State:
-        """The true state of all worlds now."""
-        engine, robot = self.engine, self.task.robot
-        qpos, qvel = torch.from_numpy(engine.qpos).float(), torch.from_numpy(engine.qvel).float()
+    def read(self, ids: np.ndarray | slice = slice(None), feet: tuple[Tensor, Tensor] | None = None) -> State:
+        """The true state of worlds `ids` now; `feet` gives their positions and forces instead of reading them."""
+        engine, terrain = self.engine, self.task.terrain
+        qpos, qvel = torch.from_numpy(engine.qpos[ids]).float(), torch.from_numpy(engine.qvel[ids]).float()
         joints = engine.joints
         joint_pos, joint_vel = (qpos[:, joints[0]], qvel[:, joints[1]]) if joints else (qpos[:, :0], qvel[:, :0])
-        feet_pos, feet_force = self._read_feet() if robot.feet else (self.feet_pos, self.feet_force)
-        terrain = self.task.terrain
-        ground = terrain.height_at(qpos[:, 0], qpos[:, 1]) if terrain else torch.zeros(self.n)
+        feet_pos, feet_force = feet or self._read_feet(ids)
+        ground = terrain.height_at(qpos[:, 0], qpos[:, 1]) if terrain else torch.zeros(len(qpos))
         feet_ground = terrain.height_at(feet_pos[..., 0], feet_pos[..., 1]) if terrain else torch.zeros(feet_force.shape)
         return State(
             qpos=qpos,
             qvel=qvel,
             joint_pos=joint_pos,
             joint_vel=joint_vel,
-            torque=torch.from_numpy(engine.ctrl).float(),
-            target=self.sent[0],
-            last_target=self.sent[1],
-            older_target=self.sent[2],
+            torque=torch.from_numpy(engine.ctrl[ids]).float(),
+            target=self.sent[0, ids],
+            last_target=self.sent[1, ids],
+            older_target=self.sent[2, ids],
             default=self.default,
             limits=self.limits,
-            command=self.command,
+            command=self.command[ids],
             tick=engine.tick,
-            time=self.age * engine.tick,
+            time=self.age[ids] * engine.tick,
             ground=ground,
             feet_pos=feet_pos,
-            last_feet_pos=self.feet_pos,
             feet_ground=feet_ground,
             feet_force=feet_force,
-            last_feet_force=self.feet_force,
-            air_time=self.feet_air,
-            joint_speed_before=self.joint_speed,
+            **{name: value[ids] for name, value in self._memory().items()},
         )
 
-    def _read_feet(self) -> tuple[Tensor, Tensor]:
-        assert self._site_xpos is not None
-        pos = torch.from_numpy(self._site_xpos[:, self._feet]).float()
-        force = np.stack([self.engine.sensordata[:, c] for c in self._force], axis=1)
-        return pos, torch.from_numpy(np.linalg.norm(force, axis=-1)).float()
+    def _read_feet(self, ids: np.ndarray | slice) -> tuple[Tensor, Tensor]:
+        if self._site_xpos is None:
+            return self.feet_pos[ids], self.feet_force[ids]
+        pos = torch.from_numpy(self._site_xpos[ids][:, self._feet]).float()
+        force = torch.from_numpy(self.engine.sensordata[ids][:, self._force]).float()
+        return pos, force.norm(dim=-1)
 
-    def signals(self) -> dict[str, Tensor]:
-        """What the robot senses now, and its command, by name, float32."""
-        flat = torch.from_numpy(self.engine.measured(self.rng))
+    def signals(self, rng: np.random.Generator | None = None) -> dict[str, Tensor]:
+        """What the robot senses now, and its command, by name, float32; `rng` draws the noise instead of ours."""
+        flat = torch.from_numpy(self.engine.measured(rng or self.rng))
         sizes = [s.size for s in self.task.robot.contract.signals]
         parts = torch.split(flat, sizes, dim=1)
         named = {s.name: part for s, part in zip(self.task.robot.contract.signals, parts, strict=True)}
@@ -283,13 +302,13 @@ class Env:
 
     def critic(self, ids: Tensor | slice = slice(None)) -> Tensor:
         """What only the simulator knows: true state, command, disturbance, and e in unit coordinates, -1 to 1."""
-        s = self.state_now
-        parts = [p.value(s)[ids] for p in self.task.critic]
+        s = self.state_now if isinstance(ids, slice) else self.state_now.rows(ids)
+        parts = [p.value(s) for p in self.task.critic]
         if self.task.command is not None:
-            parts.append(s.command[ids])
+            parts.append(s.command)
         if self._base >= 0:
-            force = torch.from_numpy(self.disturber.force / max(self.disturber.mass, 1e-6)).float()
-            parts.append(rotate_inverse(s.quat[ids], force[ids]))
+            force = torch.from_numpy(self.disturber.force).float()[ids] / max(self.disturber.mass, 1e-6)
+            parts.append(rotate_inverse(s.quat, force))
         return torch.cat([*parts, self.unit_e[ids]], dim=1)
 
     # Checkpoints ------------------------------------------------------------------------------------------------
@@ -315,15 +334,15 @@ class Env:
         self.unit_e = torch.from_numpy(self.task.robot.space.unit(self.engine.e) * 2 - 1).float()
         self.worlds_lost = int(state["worlds_lost"][0])
         self.rng.bit_generator.state = rng
-        self.state_now = self.read()
+        self.state_now = self.read(feet=(self.feet_pos, self.feet_force))
 
 
-_KEPT = ("command", "hold", "age", "sent", "feet_pos", "feet_force", "feet_air", "joint_speed", "totals")
+_KEPT = ("command", "hold", "age", "skipped", "sent", "feet_pos", "feet_force", "feet_air", "joint_speed", "totals")
 
 
-def _force_columns(model: mujoco.MjModel, foot: str) -> slice:
+def _force_columns(model: mujoco.MjModel, foot: str) -> list[int]:
     """Columns of sensordata with the net contact force on a foot."""
     name = foot.removesuffix("_foot") + "_contact"
     i = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
     first = int(model.sensor_adr[i])
-    return slice(first + 1, first + 4)
+    return [first + 1, first + 2, first + 3]

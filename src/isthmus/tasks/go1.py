@@ -8,15 +8,25 @@ from functools import partial
 import numpy as np
 
 from isthmus.data.contract import Signal
-from isthmus.robots.go1 import HEIGHT, JOINTS, LEGS, go1
+from isthmus.robots.go1 import HEIGHT, JOINTS, LEGS, PARTS, go1
 from isthmus.sim.disturb import Disturbance
 from isthmus.sim.robot import Robot
 from isthmus.tasks import terms
-from isthmus.tasks.task import Command, Level, Observe, Policy, Seen, Task, Term
+from isthmus.tasks.task import Command, Gait, Level, Observe, Policy, Seen, Task, Term
 from isthmus.tasks.terrain import Terrain
 
 XYZ = ("x", "y", "z")
 VELOCITY = Signal("command", "m/s, m/s, rad/s", ("forward", "sideways", "yaw"), "body", (-1.0, -0.5, -1.0), (1.0, 0.5, 1.0))
+
+
+def _trot() -> Gait:
+    """Diagonal legs together, half a cycle apart; a foot rises by about 7 cm."""
+    offset = tuple(0.0 if leg in ("FR", "RL") else 0.5 for leg in LEGS for _ in PARTS)
+    lift = tuple({"hip": 0.0, "thigh": 0.25, "calf": -0.5}[part] for _ in LEGS for part in PARTS)
+    return Gait(frequency=3.0, offset=offset, lift=lift, gate="command")
+
+
+TROT = _trot()
 
 
 def _start(rng: np.random.Generator, k: int, robot: Robot, width: float) -> tuple[np.ndarray, np.ndarray]:
@@ -46,7 +56,7 @@ def walk() -> Task:
             Term("bounce", -1.0, terms.bounce),
             Term("wobble", -0.05, terms.wobble),
             Term("tilt", -1.0, terms.tilt),
-            Term("height", -10.0, partial(terms.height_error, height=HEIGHT - 0.01)),
+            Term("height", -10.0, partial(terms.height_error, height=HEIGHT - 0.02)),
             Term("energy", -0.0005, terms.energy),
             Term("effort", -0.0001, terms.effort),
             Term("action_rate", -0.02, terms.action_rate),
@@ -80,12 +90,13 @@ def walk() -> Task:
             ),
             reach=0.3,
             history=3,
+            gait=TROT,
         ),
         start=_start,
         disturbance=Disturbance(push_speed=0.5, push_every=(3.0, 6.0), gust_force=3.0),
         levels=(
-            Level("stand", command=0.2, width=0.2, disturbance=0.0, score=0.6),
-            Level("walk", command=0.6, width=0.5, disturbance=0.3, score=0.6),
+            Level("step", command=0.5, width=0.2, disturbance=0.0, score=0.35),
+            Level("walk", command=1.0, width=0.5, disturbance=0.3, score=0.5),
             Level("full", command=1.0, width=1.0, disturbance=1.0),
         ),
         critic=(

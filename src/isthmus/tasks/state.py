@@ -5,7 +5,7 @@ Quantities are computed when first asked for. The policy never sees this: it see
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import torch
@@ -59,6 +59,16 @@ class State:
     joint_speed_before: Tensor
     """Joint velocities of the tick before."""
 
+    def rows(self, ids: Tensor) -> State:
+        """The state of some worlds only."""
+        return replace(self, **{name: getattr(self, name)[ids] for name in _PER_WORLD})
+
+    def patched(self, ids: Tensor, other: State) -> State:
+        """This state with worlds `ids` replaced by the rows of `other`; overwrites this one's tensors."""
+        for name in _PER_WORLD:
+            getattr(self, name)[ids] = getattr(other, name)
+        return replace(self)
+
     @cached_property
     def quat(self) -> Tensor:
         return self.qpos[:, 3:7]
@@ -97,3 +107,6 @@ class State:
     def moving(self) -> Tensor:
         """1 where the command asks for motion, else 0."""
         return (self.command.norm(dim=1) > 0.1).float()
+
+
+_PER_WORLD = [f.name for f in fields(State) if f.name not in ("default", "limits", "tick")]

@@ -63,6 +63,26 @@ class Observe:
 
 
 @dataclass(frozen=True)
+class Gait:
+    """A rhythm under the policy: targets move with a clock, and the policy's action is added to that.
+
+    With no action the robot lifts its feet in turn, so learning starts from stepping instead of from falling
+    (Iscen et al., "Policies Modulating Trajectory Generators", 2018). The clock is part of the policy's memory.
+
+        lift(t) = lift · max(0, sin 2π (frequency · t + offset)) · gate
+    """
+
+    frequency: float
+    """Steps per second of one leg."""
+    offset: tuple[float, ...]
+    """Phase of each target component, in cycles."""
+    lift: tuple[float, ...]
+    """Height of the movement of each component, in the target's unit."""
+    gate: str
+    """Signal that starts the rhythm: it stands still where this signal is zero."""
+
+
+@dataclass(frozen=True)
 class Policy:
     """The shape of a policy for this task: what it observes, how long it remembers, how far it reaches."""
 
@@ -73,6 +93,7 @@ class Policy:
     """Observations stacked, newest last."""
     clip: float = 4.0
     """Largest action."""
+    gait: Gait | None = None
 
 
 @dataclass(frozen=True)

@@ -83,15 +83,16 @@ class Terrain:
         return torch.from_numpy(self.field.astype(np.float32))
 
     def height_at(self, x: Tensor, y: Tensor) -> Tensor:
-        """Height of the ground at world points, same shape as x; bilinear between samples."""
+        """Height of the ground at world points, same shape as x, on the triangles that MuJoCo makes of the samples."""
         ny, nx = self._samples.shape
         # MuJoCo spreads the samples from edge to edge of the field.
         u = ((x / (nx * self.cell) + 0.5) * (nx - 1)).clamp(0, nx - 1.001)
         v = ((y / (ny * self.cell) + 0.5) * (ny - 1)).clamp(0, ny - 1.001)
         i, j = u.long(), v.long()
         a, b = u - i, v - j
-        z = self._samples
-        return (1 - b) * ((1 - a) * z[j, i] + a * z[j, i + 1]) + b * ((1 - a) * z[j + 1, i] + a * z[j + 1, i + 1])
+        z, near, far = self._samples, torch.minimum(a, b), torch.maximum(a, b)
+        corner = torch.where(a > b, z[j, i + 1], z[j + 1, i])
+        return (1 - far) * z[j, i] + (far - near) * corner + near * z[j + 1, i + 1]
 
     def spots(self, rng: np.random.Generator, k: int, roughness: float) -> np.ndarray:
         """Centres of random tiles up to a fraction `roughness` of the difficulty, (k, 2)."""

@@ -47,13 +47,25 @@ class Belief:
     def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Draw n values of e, shape (n, d), inside the hard bounds."""
         e = np.tile(self.space.nominal, (n, 1))
-        for factor, columns in zip(self.factors, self._columns, strict=True):
+        ranges, logs, rest = self._plan
+        for columns, low, high, even in (*ranges, *logs):
+            draw = rng.uniform(size=(n, len(columns)))
+            e[:, columns] = low + draw * (high - low) if even else np.clip(low * (high / low) ** draw, low, high)
+        for factor, columns in rest:
             e[:, columns] = factor.sample(rng, n, self.space)
         return e
 
     @cached_property
-    def _columns(self) -> tuple[list[int], ...]:
-        return tuple([self.space.index(name) for name in factor.names] for factor in self.factors)
+    def _plan(self) -> tuple[list, list, list]:
+        """Factors as `sample` takes them: all ranges of one kind in a single draw, the others one by one."""
+        plan: list[list] = []
+        for kind in (Uniform, LogUniform):
+            same = [f for f in self.factors if isinstance(f, kind)]
+            columns = np.array([self.space.index(f.name) for f in same], dtype=int)
+            low, high = np.array([f.low for f in same]), np.array([f.high for f in same])
+            plan.append([(columns, low, high, kind is Uniform)] if same else [])
+        others = [f for f in self.factors if not isinstance(f, Uniform | LogUniform)]
+        return plan[0], plan[1], [(f, [self.space.index(name) for name in f.names]) for f in others]
 
     def free(self) -> Space:
         """The parameters that are not fixed."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from numbers import Real
+from statistics import NormalDist
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +14,8 @@ from isthmus.errors import BadInput, unknown
 from isthmus.world.space import Space
 
 MAX_PARTICLES = 1_000_000
+HUGE = 1e12
+"""No mean or variance in unconstrained coordinates is meant to be larger."""
 
 
 class Factor(Protocol):
@@ -43,6 +48,9 @@ class Fixed:
     name: str
     value: float
 
+    def __post_init__(self) -> None:
+        _floats(self, value=0)
+
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name,)
@@ -69,6 +77,9 @@ class Uniform:
     low: float
     high: float
 
+    def __post_init__(self) -> None:
+        _floats(self, low=0, high=0)
+
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name,)
@@ -86,7 +97,8 @@ class Uniform:
         centre = float(np.clip(space[self.name].nominal, self.low, self.high))
         if width <= 0:
             return Fixed(self.name, centre)
-        return Uniform(self.name, centre + width * (self.low - centre), centre + width * (self.high - centre))
+        ends = (centre + width * (self.low - centre), centre + width * (self.high - centre))
+        return self if width >= 1 else Uniform(self.name, max(ends[0], self.low), min(ends[1], self.high))
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "uniform", "name": self.name, "low": self.low, "high": self.high}
@@ -97,6 +109,9 @@ class LogUniform:
     name: str
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        _floats(self, low=0, high=0)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,14 +127,14 @@ class LogUniform:
         return np.clip(e, self.low, self.high)
 
     def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
-        return self.low * (self.high / self.low) ** q
+        return np.clip(self.low * (self.high / self.low) ** q, self.low, self.high)
 
     def narrow(self, width: float, space: Space) -> Factor:
         centre = float(np.clip(space[self.name].nominal, self.low, self.high))
         if width <= 0:
             return Fixed(self.name, centre)
-        low, high = centre * (self.low / centre) ** width, centre * (self.high / centre) ** width
-        return LogUniform(self.name, low, high)
+        ends = centre * (self.low / centre) ** width, centre * (self.high / centre) ** width
+        return self if width >= 1 else LogUniform(self.name, max(ends[0], self.low), min(ends[1], self.high))
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "log_uniform", "name": self.name, "low": self.low, "high": self.high}
@@ -133,12 +148,15 @@ class Normal:
     mean: tuple[float, ...]
     covariance: tuple[tuple[float, ...], ...]
 
+    def __post_init__(self) -> None:
+        _floats(self, mean=1, covariance=2)
+
     def check(self, space: Space) -> None:
         d = len(self.names)
-        cov = np.array(self.covariance, dtype=float)
-        if len(self.mean) != d or cov.shape != (d, d):
+        if not d or len(self.mean) != d or [len(row) for row in self.covariance] != [d] * d:
             raise BadInput(f"the normal over {', '.join(self.names)} needs {d} means and a {d} by {d} covariance.")
-        if not (np.isfinite(self.mean).all() and np.isfinite(cov).all() and np.allclose(cov, cov.T)):
+        cov = np.array(self.covariance)
+        if not (np.abs(self.mean).max() < HUGE and np.abs(cov).max() < HUGE and np.allclose(cov, cov.T)):
             raise BadInput(f"the normal over {', '.join(self.names)} has a covariance that is not symmetric and finite.")
         if np.linalg.eigvalsh(cov).min() < -1e-9 * max(1.0, float(np.abs(cov).max())):
             raise BadInput(f"the normal over {', '.join(self.names)} has a covariance with a negative variance.")
@@ -153,11 +171,9 @@ class Normal:
         return self._space(space).from_unconstrained(z)
 
     def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
-        from statistics import NormalDist
-
         i = self.names.index(name)
         spread = max(self.covariance[i][i], 0.0) ** 0.5
-        z = self.mean[i] + spread * np.array([NormalDist().inv_cdf(float(p)) for p in q])
+        z = np.array([self.mean[i] + (spread * _normal_quantile(float(p)) if spread else 0.0) for p in q])
         return Space((space[name],)).from_unconstrained(z[:, None])[:, 0]
 
     def narrow(self, width: float, space: Space) -> Factor:
@@ -165,7 +181,7 @@ class Normal:
             mean = Space(tuple(space[n] for n in self.names)).from_unconstrained(np.array(self.mean))
             return Particles(self.names, (tuple(float(v) for v in mean),))
         cov = np.array(self.covariance) * width**2
-        return Normal(self.names, self.mean, tuple(tuple(float(v) for v in row) for row in cov))
+        return self if width >= 1 else Normal(self.names, self.mean, tuple(tuple(row) for row in cov.tolist()))
 
     def to_dict(self) -> dict[str, Any]:
         rows = [list(row) for row in self.covariance]
@@ -181,14 +197,18 @@ class Particles:
     weights: tuple[float, ...] = ()
     """One non-negative weight per particle; empty means equal."""
 
+    def __post_init__(self) -> None:
+        _floats(self, values=2, weights=1)
+
     def check(self, space: Space) -> None:
-        values = np.array(self.values, dtype=float)
-        if values.ndim != 2 or not len(values) or values.shape[1] != len(self.names):
-            raise BadInput(f"particles over {', '.join(self.names)} need rows of {len(self.names)} numbers.")
+        d = len(self.names)
+        if not d or not self.values or any(len(row) != d for row in self.values):
+            raise BadInput(f"particles over {', '.join(self.names)} need rows of {d} numbers.")
+        values = np.array(self.values)
         Space(tuple(space[name] for name in self.names)).check(values)
         if self.weights:
-            w = np.array(self.weights, dtype=float)
-            if w.shape != (len(values),) or not np.isfinite(w).all() or w.min() < 0 or w.sum() <= 0:
+            w = np.array(self.weights)
+            if w.shape != (len(values),) or not (w.min() >= 0 and 0 < w.sum() < np.inf):
                 raise BadInput("particle weights must be one non-negative number per particle, not all zero.")
 
     def _probability(self) -> np.ndarray:
@@ -211,7 +231,7 @@ class Particles:
         u = sub.unit(np.array(self.values, dtype=float))
         centre = self._probability() @ u
         e = sub.from_unit(centre + max(width, 0.0) * (u - centre))
-        return Particles(self.names, tuple(tuple(float(v) for v in row) for row in e), self.weights)
+        return self if width >= 1 else Particles(self.names, tuple(tuple(row) for row in e.tolist()), self.weights)
 
     def to_dict(self) -> dict[str, Any]:
         rows = [list(row) for row in self.values]
@@ -236,35 +256,48 @@ KINDS: dict[str, type] = {
 
 def factor_from_dict(row: Any, where: str) -> Factor:
     """Read one factor; text where a number belongs, a missing or an unknown field is a BadInput."""
-    if not isinstance(row, dict) or row.get("kind") not in KINDS:
-        kind = str(row.get("kind")) if isinstance(row, dict) else str(row)
-        raise unknown("kind of factor", kind, KINDS, where)
-    kind = KINDS[row["kind"]]
+    name = row.get("kind") if isinstance(row, dict) else row
+    if not isinstance(row, dict) or not isinstance(name, str) or name not in KINDS:
+        raise unknown("kind of factor", str(name), KINDS, where)
+    kind = KINDS[name]
     wanted = set(kind.__dataclass_fields__)
-    given = {k: _frozen(v) for k, v in row.items() if k != "kind"}
-    for key in given:
-        if key not in wanted:
-            raise unknown("field", str(key), wanted, f"a {row['kind']} factor of {where}")
-    try:
-        factor = kind(**given)
-    except TypeError as error:
-        raise BadInput(f"{where}: a {row['kind']} factor is incomplete: {error}.") from None
+    given = {k: v for k, v in row.items() if k != "kind"}
     for key, value in given.items():
-        if key in ("name", "names"):
-            if not all(isinstance(n, str) for n in ((value,) if isinstance(value, str) else value)):
-                raise BadInput(f"{where}: parameter names must be text.")
-        elif not _numbers(value):
-            raise BadInput(f"{where}: {key!r} of a {row['kind']} factor must be made of finite numbers.")
-    if isinstance(factor, Particles) and len(factor.values) > MAX_PARTICLES:
-        raise BadInput(f"{where}: more than {MAX_PARTICLES} particles are not read.")
-    return factor
+        if key not in wanted:
+            raise unknown("field", str(key), wanted, f"a {name} factor of {where}")
+        if key == "name" and not isinstance(value, str):
+            raise BadInput(f"{where}: the name in a {name} factor must be text.")
+        if key == "names" and not (isinstance(value, list) and all(isinstance(n, str) for n in value)):
+            raise BadInput(f"{where}: the names in a {name} factor must be a list of texts.")
+        if key == "values" and isinstance(value, list) and len(value) > MAX_PARTICLES:
+            raise BadInput(f"{where}: more than {MAX_PARTICLES} particles are not read.")
+    if "names" in given:
+        given["names"] = tuple(given["names"])
+    try:
+        return kind(**given)
+    except TypeError as error:
+        raise BadInput(f"{where}: a {name} factor is incomplete: {error}.") from None
 
 
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(v) for v in value) if isinstance(value, list) else value
+def _floats(factor: Any, **depths: int) -> None:
+    """Make the given fields floats (depth 0), tuples of floats (1) or tuples of those (2), so that equal means equal hash."""
+    for field, depth in depths.items():
+        value = _nested(getattr(factor, field), depth, f"{field!r} of the factor for {', '.join(map(str, factor.names))}")
+        object.__setattr__(factor, field, value)
 
 
-def _numbers(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(_numbers(v) for v in value)
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
+def _nested(value: Any, depth: int, what: str) -> Any:
+    if depth:
+        if not isinstance(value, list | tuple):
+            raise BadInput(f"{what} must be a list, not {value!r:.40}.")
+        return tuple(_nested(v, depth - 1, what) for v in value)
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise BadInput(f"{what} must be made of numbers, not {value!r:.40}.")
+    try:
+        return float(value)
+    except OverflowError:
+        raise BadInput(f"{what} has a number that is too large.") from None
+
+
+def _normal_quantile(p: float) -> float:
+    return NormalDist().inv_cdf(p) if 0 < p < 1 else math.copysign(math.inf, p - 0.5)

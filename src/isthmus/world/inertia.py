@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 PAYLOAD_RADIUS = 0.05
-"""m; a payload is a solid sphere of this radius, so that it has an inertia of its own."""
+"""m; a payload is a solid sphere, of this radius unless said otherwise, so that it has an inertia of its own."""
 
 
 def quat_to_mat(q: np.ndarray) -> np.ndarray:
@@ -60,6 +60,7 @@ def vary(
     shift: np.ndarray,
     payload: np.ndarray,
     payload_at: np.ndarray,
+    payload_radius: float = PAYLOAD_RADIUS,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (mass, com, quat, inertia) of nominal bodies after a change.
 
@@ -69,13 +70,14 @@ def vary(
         shift: move of the nominal centre of mass in the body frame, m, (..., 3).
         payload: added mass, kg, (...).
         payload_at: its place in the body frame, m, (..., 3).
+        payload_radius: of the sphere that it is, m.
     """
     axes = quat_to_mat(quat)
     own = axes @ (inertia[..., :, None] * np.swapaxes(axes, -1, -2))
     body_mass, body_com = density * mass, com + shift
     total = body_mass + payload
     centre = (body_mass[..., None] * body_com + payload[..., None] * payload_at) / total[..., None]
-    sphere = 0.4 * PAYLOAD_RADIUS**2 * np.eye(3)
+    sphere = 0.4 * payload_radius**2 * np.eye(3)
     about_centre = (
         density[..., None, None] * own
         + body_mass[..., None, None] * point_inertia(body_com - centre)

@@ -16,7 +16,7 @@ from isthmus.errors import BadInput
 Scale = Literal["linear", "log"]
 How = Literal["set", "scale", "add"]
 
-_TARGET = re.compile(r"(?P<kind>[a-z]+):(?P<pattern>[^/]*)/(?P<field>[A-Za-z_]\w*)(?:\[(?P<index>\w+)\])?")
+_TARGET = re.compile(r"(?P<kind>[a-z]+):(?P<pattern>[^/]*)/(?P<field>[A-Za-z_]\w*)(?:\[(?P<index>[^\[\]]+)\])?")
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Target:
             raise BadInput(f"target {text!r} is not of the form kind:pattern/field or kind:pattern/field[index].")
         try:
             re.compile(match["pattern"])
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise BadInput(f"target {text!r} has a pattern that is not a regular expression: {error}.") from None
         return Target(match["kind"], match["pattern"], match["field"], match["index"])
 
@@ -61,6 +61,8 @@ class Param:
 
     def __post_init__(self) -> None:
         where = f"parameter {self.name!r}"
+        for field in ("nominal", "low", "high"):
+            object.__setattr__(self, field, float(getattr(self, field)))
         if not re.fullmatch(r"[A-Za-z_]\w*", self.name):
             raise BadInput(f"{where}: a name has only letters, digits and underscores.")
         if self.scale not in ("linear", "log"):
@@ -69,6 +71,8 @@ class Param:
             raise BadInput(f"{where}: how {self.how!r} is none of 'set', 'scale', 'add'.")
         if not all(math.isfinite(v) for v in (self.nominal, self.low, self.high)):
             raise BadInput(f"{where}: nominal and bounds must be finite numbers.")
+        if not math.isfinite(self.high - self.low):
+            raise BadInput(f"{where}: the range from {self.low:g} to {self.high:g} is too wide.")
         if not self.low < self.high:
             raise BadInput(f"{where}: low {self.low:g} is not below high {self.high:g}.")
         if not self.low <= self.nominal <= self.high:

@@ -113,9 +113,10 @@ class Space:
     def from_unit(self, u: np.ndarray) -> np.ndarray:
         """Inverse of `unit`; the ends of the cube give the bounds exactly."""
         low, high = self._even(self.low), self._even(self.high)
-        even = low + np.asarray(u, dtype=float) * (high - low)
+        u = np.asarray(u, dtype=float)
+        even = low + u * (high - low)
         e = np.where(self.is_log, np.exp(np.where(self.is_log, even, 0.0)), even)
-        return np.clip(e, self.low, self.high)
+        return np.where(u <= 0, self.low, np.where(u >= 1, self.high, np.clip(e, self.low, self.high)))
 
     def unconstrained(self, e: np.ndarray) -> np.ndarray:
         """Map e to the real line, z = log(u / (1 - u)); a bound maps to a large finite number."""
@@ -123,7 +124,8 @@ class Space:
         return np.log(u) - np.log1p(-u)
 
     def from_unconstrained(self, z: np.ndarray) -> np.ndarray:
-        return self.from_unit(1.0 / (1.0 + np.exp(-np.asarray(z, dtype=float))))
+        with np.errstate(over="ignore"):
+            return self.from_unit(1.0 / (1.0 + np.exp(-np.asarray(z, dtype=float))))
 
     # Files -----------------------------------------------------------------------------------------------------
 
@@ -170,5 +172,11 @@ def _param_from_dict(row: Any, where: str) -> Param:
     targets = row["targets"]
     if not isinstance(targets, list | tuple) or not all(isinstance(t, str) for t in targets):
         raise BadInput(f"{where}: parameter {row['name']!r} needs a list of texts for 'targets'.")
-    numbers = {key: float(row[key]) for key in ("nominal", "low", "high")}
-    return Param(**(row | numbers | {"targets": tuple(targets)}))
+    try:
+        for text in (row["name"], row["unit"], row.get("doc", ""), *targets):
+            text.encode()
+        return Param(**(row | {"targets": tuple(targets)}))
+    except UnicodeEncodeError:
+        raise BadInput(f"{where}: parameter {row['name']!r} has text that is not Unicode.") from None
+    except OverflowError:
+        raise BadInput(f"{where}: parameter {row['name']!r} has a number that is too large.") from None

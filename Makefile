@@ -1,0 +1,47 @@
+# make demo   set up and train a quadruped to walk
+# make test   set up and run the quick tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.PHONY: env demo test test-all check lint types imports bench clean
+
+env: $(STAMP)
+
+$(STAMP): pyproject.toml requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' || \
+	  { echo "Isthmus needs Python 3.11 or newer; try make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+	  { echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(STAMP)
+
+demo: env
+	$(BIN)/isthmus train go1/walk --out runs/demo-$$(date +%Y%m%d-%H%M%S)
+
+test: env
+	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+
+test-all: env
+	$(BIN)/python -m pytest -q -n 2
+
+lint: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: env
+	$(BIN)/basedpyright
+
+imports: env
+	$(BIN)/lint-imports
+
+check: lint types imports test
+
+bench: env
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info

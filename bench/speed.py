@@ -1,0 +1,109 @@
+"""How much of the bare engine's speed is left, and what a world costs in memory."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+from mujoco.batch import Batch
+
+from isthmus.learn.actor import Actor, Shape
+from isthmus.learn.ppo import Collector, Critic, Learner
+from isthmus.learn.recipes import recipe
+from isthmus.tasks import get_task
+from isthmus.tasks.env import Env
+
+WORLDS = 1024
+TASK = "go1/walk"
+
+
+@dataclass(frozen=True)
+class Row:
+    what: str
+    asked: str
+    measured: str
+
+
+def measure() -> list[Row]:
+    memory = memory_per_world()
+    step, train, bare = ratios()
+    return [
+        Row("environment step / bare Batch.step, go1, 1,024 worlds", "≥ 0.85", f"{step:.2f}"),
+        Row("training end to end / bare Batch.step, same", "≥ 0.60", f"{train:.2f}"),
+        Row("bare engine, thousand physics steps per second (varies with the machine)", "", f"{bare / 1e3:.0f}"),
+        Row("memory per go1 world, kB", "< 200", f"{memory / 1e3:.0f}"),
+    ]
+
+
+def table(rows: list[Row]) -> list[str]:
+    return ["| what | asked | measured |", "|---|---|---|", *(f"| {r.what} | {r.asked} | {r.measured} |" for r in rows)]
+
+
+def ratios(rounds: int = 10) -> tuple[float, float, float]:
+    """Environment and training throughput over the bare engine's, and the bare engine's physics steps per second.
+
+    The three take turns: a rollout with learning, the same number of environment steps, and of bare engine steps
+    from the same states. Environment and learner both step the policy's own targets, so the robots walk or fall
+    alike in all three.
+    """
+    from dataclasses import replace
+
+    task = get_task(TASK)
+    config = replace(recipe(TASK), worlds=WORLDS)
+    torch.manual_seed(0)
+    env = Env(task, WORLDS, seed=0)
+    shape = Shape.of(task, config.hidden, config.mirror)
+    actor, critic = Actor(shape, config.init_std), Critic(env.critic_labels(), config.critic_hidden, shape.mirror)
+    generator = torch.Generator().manual_seed(0)
+    collector = Collector(env, actor, critic, config, generator)
+    learner = Learner(actor, critic, config, generator)
+    bare = Batch(task.robot.model, WORLDS)
+    qpos, qvel, ctrl = (bare.bind(name) for name in ("qpos", "qvel", "ctrl"))
+    step_ratios, train_ratios, speeds = [], [], []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        batch, _ = collector.collect()
+        learner.update(batch)
+        training = time.perf_counter() - start
+        targets = [actor.target(a, collector.memory) for a in batch.action.split(WORLDS)]
+        stepping = bare_time = 0.0
+        for target in targets:
+            qpos[:], qvel[:], ctrl[:] = env.engine.qpos, env.engine.qvel, env.engine.ctrl
+            start = time.perf_counter()
+            bare.step(nstep=task.robot.substeps)
+            bare_time += time.perf_counter() - start
+            start = time.perf_counter()
+            env.step(target)
+            env.signals()
+            stepping += time.perf_counter() - start
+        step_ratios.append(bare_time / stepping)
+        train_ratios.append(bare_time / training)
+        speeds.append(WORLDS * task.robot.substeps * len(targets) / bare_time)
+    return median(step_ratios), median(train_ratios), median(speeds)
+
+
+def memory_per_world() -> float:
+    """Bytes that a go1 world adds to a training environment: the slope between two sizes."""
+    task = get_task(TASK)
+    small, large = 256, 2304
+    used = []
+    kept = []
+    for n in (small, large):
+        gc.collect()
+        before = _resident()
+        env = Env(task, n, seed=0)
+        for _ in range(3):
+            env.step(env.default.expand(n, -1))
+            env.signals(), env.critic()
+        kept.append(env)
+        used.append(_resident() - before)
+    return (used[1] - used[0]) / (large - small)
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,107 @@
+"""What this machine can do, how fast, and what is missing.
+
+example: isthmus doctor
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import time
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from isthmus.cli import show
+
+WORLDS, TICKS = 256, 40
+PACKAGES = ("numpy", "mujoco", "torch", "safetensors", "onnx", "onnxruntime", "viser", "tensorboard", "scipy")
+EXTRAS = {"gymnasium": "gymnasium", "stable_baselines3": "stable-baselines3", "rsl_rl": "rsl-rl-lib"}
+
+
+@dataclass(frozen=True)
+class Args:
+    quick: bool = False
+    """Leave out the speed of each robot."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+def run(args: Args) -> int:
+    machine = {"cores": os.cpu_count(), "memory_gib": _memory(), "python": platform.python_version(), "system": platform.platform()}
+    packages = {name: _version(name) for name in (*PACKAGES, *EXTRAS.values())}
+    checks = _checks(packages)
+    speeds: dict[str, dict[str, float]] = {}
+    if not args.quick and packages["mujoco"]:
+        with show.bar("measuring") as bar:
+            speeds = _speeds(bar)
+    missing = [c for c in checks if not c["ok"]]
+    if args.json:
+        show.emit({"machine": machine, "packages": packages, "checks": checks, "speed": speeds})
+    else:
+        show.out.print(f"{machine['cores']} cores, {machine['memory_gib']:.0f} GiB, Python {machine['python']}, {machine['system']}\n")
+        rows = [["yes" if c["ok"] else "no", c["what"], "" if c["ok"] else c["fix"]] for c in checks]
+        show.out.print(show.table("", ["", "can", "to fix it"], rows))
+        if speeds:
+            rows = [[n, f"{s['ticks_per_second']:,.0f}", f"{s['times_real_time']:,.0f}"] for n, s in speeds.items()]
+            show.out.print(show.table(f"\nspeed with {WORLDS} worlds", ["robot", "ticks/s", "times real time"], rows, right=(1, 2)))
+    return 1 if any(c["needed"] for c in missing) else 0
+
+
+def _checks(packages: dict[str, str]) -> list[dict[str, Any]]:
+    from isthmus.sim import native
+
+    lab = all(packages[p] for p in PACKAGES)
+    have_compiler = native.compiler() is not None
+    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("firefox")
+    extras = all(packages[p] for p in EXTRAS.values())
+    row = lambda what, ok, fix, needed=False: {"what": what, "ok": bool(ok), "fix": fix, "needed": needed}  # noqa: E731
+    return [
+        row("simulate, train and export", lab, "pip install 'isthmus[lab]'", needed=True),
+        row("compile the motor law (10 % faster)", have_compiler, "install a C compiler, e.g. apt-get install gcc"),
+        row("open `isthmus play` here", browser, "any browser on this machine, or an ssh tunnel to it"),
+        row("train with Stable-Baselines3 and rsl-rl", extras, "pip install 'isthmus[adapters]'"),
+        row("download Menagerie robots or use a local copy", _menagerie(), "pip install mujoco-menagerie, or set MENAGERIE_ROOT"),
+    ]
+
+
+def _menagerie() -> bool:
+    return bool(os.environ.get("MENAGERIE_ROOT")) or bool(_version("mujoco-menagerie"))
+
+
+def _speeds(bar: show.Bar) -> dict[str, dict[str, float]]:
+    """Control ticks per second of each robot, randomised, holding its default target."""
+    import numpy as np
+
+    from isthmus.robots import ROBOTS
+    from isthmus.sim.engine import Engine
+
+    found = {}
+    for i, (name, make) in enumerate(ROBOTS.items()):
+        robot = make()
+        engine = Engine(robot, WORLDS)
+        engine.apply(robot.prior.sample(np.random.default_rng(0), WORLDS), engine.all)
+        target = np.tile(np.array(robot.default), (WORLDS, 1))
+        engine.step(target)
+        start = time.perf_counter()
+        for _ in range(TICKS):
+            engine.step(target)
+        rate = WORLDS * TICKS / (time.perf_counter() - start)
+        found[name] = {"ticks_per_second": rate, "times_real_time": rate * engine.tick}
+        bar.update((i + 1) / len(ROBOTS))
+    return found
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _memory() -> float:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    except (ValueError, OSError):
+        return float("nan")

@@ -1,0 +1,78 @@
+"""Measure a policy over many worlds: success with its interval, and each reward term.
+
+example: isthmus eval runs/a --worlds 500 --set ground_friction=0.3 payload=1.5
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from isthmus.cli import show
+from isthmus.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Args:
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+    worlds: int = 500
+    """Worlds, one episode in each."""
+    belief: Path | None = None
+    """File with the distribution of worlds; by default the one that the run trained over."""
+    nominal: bool = False
+    """Hold every parameter at its nominal value."""
+    set: tuple[str, ...] = ()
+    """Hold parameters at values, as NAME=VALUE."""
+    seed: int = 1000
+    """Seed of the worlds."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+def chosen_belief(found, path: Path | None, nominal: bool, assignments: tuple[str, ...]):
+    """The belief that options ask for, starting from the run's own."""
+    from isthmus.world import Belief, adopt
+
+    belief = found.belief if path is None else adopt(Belief.load(path), found.task.robot.space, str(path))
+    if nominal:
+        belief = belief.nominal()
+    values = {}
+    for text in assignments:
+        name, equals, number = text.partition("=")
+        try:
+            values[name.strip()] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise BadInput(f"--set takes NAME=VALUE with a number, not {text!r}.")
+    return belief.fix(values)
+
+
+def run(args: Args) -> int:
+    if args.worlds < 1:
+        raise BadInput("--worlds must be at least 1.")
+    from isthmus.learn import runs
+    from isthmus.learn.evaluate import evaluate
+
+    found = runs.load(args.run)
+    actor = runs.load_actor(found)
+    belief = chosen_belief(found, args.belief, args.nominal, args.set)
+    with show.bar(f"evaluating {found.plan.task}") as bar:
+        result = evaluate(found.task, actor, args.worlds, args.seed, belief, report=bar.update)
+    if args.json:
+        hashes = {"run_hash": found.record.get("hash", ""), "belief_hash": belief.hash}
+        show.emit({"run": str(args.run), "task": found.plan.task, **hashes, **result.to_dict()})
+        return 0
+    show.out.print(f"{found.plan.task}, {args.worlds} worlds, one episode of {found.task.episode:g} s in each")
+    show.out.print(f"success  {show.rate(result.success)}")
+    show.out.print(f"failed   {show.rate(result.falls)}")
+    show.out.print(f"score    {result.score:.3f}\n")
+    rows = [[name, f"{mean:.3f}", f"± {1.96 * error:.3f}"] for name, (mean, error) in result.metrics.items()]
+    show.out.print(show.table("", ["metric", "mean", "95 %"], rows, right=(1,)))
+    rows = [[name, f"{value:+.4f}"] for name, value in sorted(result.rewards.items(), key=lambda x: -abs(x[1]))]
+    show.out.print(show.table("", ["reward term", "per second"], rows, right=(1,)))
+    return 0

@@ -1,0 +1,41 @@
+"""Write a policy as a controller: one file with an ONNX graph and its contract, checked tick by tick.
+
+example: isthmus export runs/a -o a.controller
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from isthmus.cli import show
+from isthmus.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Args:
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path()
+    """File of the controller."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+def run(args: Args) -> int:
+    if args.out == Path():
+        raise BadInput("say where the controller goes: -o FILE.")
+    from isthmus.learn import runs
+    from isthmus.learn.export import export
+
+    found = runs.load(args.run)
+    checked = export(found, runs.load_actor(found), args.out)
+    if args.json:
+        show.emit({"controller": str(args.out), "run": str(args.run), **checked})
+    else:
+        show.out.print(f"{args.out}: {checked['bytes'] / 1e3:.0f} kB, hash {checked['hash'][:12]}")
+        show.out.print(f"{checked['ticks']} ticks against training: largest difference {checked['worst']:.1e}")
+    return 0

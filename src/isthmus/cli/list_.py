@@ -1,0 +1,80 @@
+"""Robots, tasks and methods; with a robot's name, its signals and the parameters of its world.
+
+example: isthmus list go1
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import tyro
+
+from isthmus.cli import show
+from isthmus.cli.train_ import METHODS
+
+
+@dataclass(frozen=True)
+class Args:
+    robot: Annotated[str, tyro.conf.Positional] = ""
+    """Robot to describe: a name, menagerie:NAME, or the path of a model or its config."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+def run(args: Args) -> int:
+    return _robot(args) if args.robot else _everything(args)
+
+
+def _everything(args: Args) -> int:
+    from isthmus.robots import ROBOTS
+    from isthmus.tasks import TASKS
+
+    robots, tasks = {name: make() for name, make in ROBOTS.items()}, {name: make() for name, make in TASKS.items()}
+    if args.json:
+        show.emit({
+            "robots": {n: _robot_dict(r) for n, r in robots.items()},
+            "tasks": {n: {"doc": t.doc, "robot": t.robot.name, "episode": t.episode} for n, t in tasks.items()},
+            "methods": list(METHODS),
+        })  # fmt: skip
+        return 0
+    rows = [[n, f"{r.contract.rate:g} Hz", f"{len(r.space)} parameters", r.doc] for n, r in robots.items()]
+    show.out.print(show.table("robots", ["name", "rate", "world", ""], rows))
+    show.out.print("also menagerie:NAME, and the path of any MJCF, URDF or robot config\n")
+    rows = [[n, f"{t.episode:g} s", t.doc] for n, t in tasks.items()]
+    show.out.print(show.table("tasks", ["name", "episode", ""], rows))
+    show.out.print(f"\nmethods: {', '.join(METHODS)}")
+    return 0
+
+
+def _robot_dict(robot) -> dict:
+    prior = {name: list(robot.prior.interval(name, 1.0 - 1e-9)) for name in robot.prior.free().names}
+    return {
+        "doc": robot.doc,
+        "rate": robot.contract.rate,
+        "signals": [asdict(s) for s in robot.contract.signals],
+        "target": asdict(robot.contract.target),
+        "params": [asdict(p) | {"prior": prior.get(p.name)} for p in robot.space.params],
+        "space_hash": robot.space.hash,
+        "model_hash": robot.model_hash,
+    }
+
+
+def _robot(args: Args) -> int:
+    from isthmus.robots import get_robot
+
+    robot = get_robot(args.robot)
+    if args.json:
+        show.emit({"robot": args.robot, **_robot_dict(robot)})
+        return 0
+    show.out.print(f"{robot.name}: {robot.doc}\n")
+    rows = [[s.name, str(s.size), s.unit, s.frame] for s in (*robot.contract.signals, robot.contract.target)]
+    show.out.print(show.table("signals, and the target last", ["name", "size", "unit", "frame"], rows, right=(1,)))
+    rows = []
+    for p in robot.space.params:
+        low, high = robot.prior.interval(p.name, 1.0 - 1e-9)
+        rows.append([p.name, f"{p.nominal:g}", f"{low:.3g} to {high:.3g}", f"{p.low:g} to {p.high:g}", p.unit, p.doc])
+    show.out.print()
+    columns = ["parameter", "nominal", "prior", "hard bounds", "unit", ""]
+    show.out.print(show.table("world", columns, rows, right=(1,)))
+    return 0

@@ -1,0 +1,81 @@
+"""`isthmus VERB …`: find the verb, read its options, run it, and turn errors into sentences and exit codes.
+
+Exit codes: 0 done, 1 the answer is no, 2 bad input, 3 interrupted with everything saved.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+
+from isthmus import __version__
+from isthmus.errors import BadInput, Interrupted, unknown
+
+VERBS = {
+    "list": "robots, tasks and methods, and the parameters of a robot",
+    "train": "train a policy over thousands of worlds",
+    "eval": "measure a policy: success with its interval, and each reward term",
+    "play": "watch a policy in the browser and change its world",
+    "export": "write a policy as a controller for the robot",
+    "doctor": "what this machine can do, how fast, and what is missing",
+}
+
+
+def usage() -> str:
+    verbs = "\n".join(f"  {name:<8} {text}" for name, text in VERBS.items())
+    return (
+        f"isthmus {__version__}: from simulation to the robot and back\n\nusage: isthmus VERB [options]\n\n{verbs}\n\n"
+        "example: isthmus train pendulum/swingup -o runs/first\n"
+        "isthmus VERB --help tells more about a verb."
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if argv else 2
+    if argv[0] in ("--version", "version"):
+        print(__version__)
+        return 0
+    as_json = "--json" in argv
+    try:
+        if argv[0] not in VERBS:
+            raise unknown("verb", argv[0], VERBS)
+        return _run(argv[0], argv[1:])
+    except BadInput as error:
+        return _fail(str(error), as_json, 2)
+    except Interrupted as error:
+        return _fail(str(error), as_json, 3)
+    except KeyboardInterrupt:
+        return _fail("interrupted.", as_json, 3)
+    except BrokenPipeError:
+        # The reader of our output has gone; there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": ") + ".", as_json, 2)
+
+
+def _run(verb: str, rest: list[str]) -> int:
+    import tyro
+
+    module = importlib.import_module(f"isthmus.cli.{verb}_")
+    with contextlib.suppress(AttributeError):
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    args = tyro.cli(module.Args, prog=f"isthmus {verb}", description=module.__doc__, args=rest)
+    return module.run(args)
+
+
+def _fail(message: str, as_json: bool, code: int) -> int:
+    print(f"isthmus: {message}", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"error": message, "exit": code}))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

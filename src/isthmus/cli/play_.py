@@ -1,0 +1,54 @@
+"""Watch a policy in the browser and change its world while it moves; or replay a world whose physics failed.
+
+example: isthmus play runs/a
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from isthmus.cli import show
+from isthmus.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Args:
+    what: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run, or a blow-up file (.npz) from one."""
+    port: int = 8080
+    """Port on this machine; the page is not reachable from others."""
+    seconds: float | None = None
+    """Stop after this long; without it, Ctrl-C stops."""
+    seed: int = 0
+    """Seed of noise and disturbances."""
+    json: bool = False
+    """Print the address as one JSON object."""
+
+
+def run(args: Args) -> int:
+    if not 1 <= args.port <= 65535:
+        raise BadInput(f"--port must lie in 1 … 65535, not {args.port}.")
+    from isthmus.studio.play import replay, serve
+
+    def ready(address: str) -> None:
+        if args.json:
+            show.emit({"address": address, "what": str(args.what)})
+        else:
+            show.out.print(f"open {address}  (Ctrl-C stops)")
+
+    try:
+        if args.what.suffix == ".npz":
+            replay(args.what, port=args.port, seconds=args.seconds, on_ready=ready)
+        else:
+            from isthmus.learn import runs
+
+            found = runs.load(args.what)
+            actor = runs.load_actor(found)
+            serve(found.task, actor, found.belief, port=args.port, seconds=args.seconds, seed=args.seed, on_ready=ready)
+    except KeyboardInterrupt:
+        pass  # The way to leave: nothing is lost.
+    return 0

@@ -1,0 +1,84 @@
+"""What commands print: one JSON object, or tables and bars for people. Logs and bars go to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+out = Console(soft_wrap=False)
+err = Console(stderr=True)
+
+
+def emit(data: dict[str, Any]) -> None:
+    """One JSON object on standard output; NaN becomes null."""
+    print(json.dumps(_plain(data), ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def table(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> Table:
+    t = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for i, column in enumerate(columns):
+        t.add_column(column, justify="right" if i in right else "left", overflow="fold")
+    for row in rows:
+        t.add_row(*row)
+    return t
+
+
+def rate(value: Any) -> str:
+    return f"{100 * value.rate:.1f} % ({100 * value.low:.1f} to {100 * value.high:.1f}, n = {value.n})"
+
+
+class Bar:
+    """A progress bar with time left; without a terminal, a line every ten seconds."""
+
+    def __init__(self, what: str):
+        self.what = what
+        self.live = err.is_terminal
+        self._next = time.monotonic() + 10.0
+        self._start = time.monotonic()
+        columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.percentage:>3.0f} %"))
+        columns += (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))
+        self._progress = Progress(*columns, console=err, transient=True)
+        self._task = self._progress.add_task(what, total=1.0)
+
+    def update(self, fraction: float, note: str = "") -> None:
+        label = f"{self.what} {note}".rstrip()
+        if self.live:
+            self._progress.update(self._task, completed=fraction, description=label)
+        elif time.monotonic() >= self._next:
+            self._next = time.monotonic() + 10.0
+            spent = time.monotonic() - self._start
+            left = f", about {spent * (1 / fraction - 1):.0f} s left" if fraction > 0 else ""
+            print(f"{label}: {100 * fraction:.0f} %{left}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Bar]:
+    b = Bar(what)
+    if b.live:
+        b._progress.start()
+    try:
+        yield b
+    finally:
+        if b.live:
+            b._progress.stop()

@@ -1,0 +1,120 @@
+"""Train a policy over thousands of worlds.
+
+example: isthmus train go1/walk -o runs/a --minutes 5
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from isthmus.cli import show
+from isthmus.errors import BadInput, unknown
+
+METHODS = ("ppo",)
+
+
+@dataclass(frozen=True)
+class Args:
+    task: Annotated[str, tyro.conf.Positional] = ""
+    """Task to train, as in `isthmus list`; not needed with --resume."""
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path()
+    """Folder of the run."""
+    method: str = "ppo"
+    """How to learn."""
+    belief: Path | None = None
+    """File with the distribution of worlds to train over; by default the robot's prior."""
+    minutes: float = 0.0
+    """Training time. Without --minutes and --steps, the task's own budget."""
+    steps: int = 0
+    """Control ticks over all worlds."""
+    seed: int = 0
+    """Seed of everything random."""
+    worlds: int = 0
+    """Worlds at once; 0 takes the task's own number."""
+    save_every: float = 15.0
+    """Seconds between checkpoints."""
+    resume: bool = False
+    """Go on with the run in the folder, exactly where it was."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+def run(args: Args) -> int:
+    if args.out == Path():
+        raise BadInput("say where the run goes: -o FOLDER.")
+    from isthmus.learn import runs
+    from isthmus.learn.evaluate import evaluate
+    from isthmus.learn.train import Progress, train
+
+    found = runs.load(args.out) if args.resume else _new(args)
+    if args.resume:
+        found = _with_budget(found, args)
+    with show.bar(f"training {found.plan.task}") as bar:
+
+        def report(p: Progress) -> None:
+            score = p.metrics.get("episode/score")
+            note = f"[{p.level}] score {score:.2f}" if score is not None else f"[{p.level}]"
+            bar.update(p.fraction, note + f", {p.metrics['time/steps_per_second'] / 1e3:.1f}k ticks/s")
+
+        trainer = train(found, args.resume, report, args.save_every)
+    with show.bar("evaluating") as bar:
+        result = evaluate(found.task, trainer.actor.eval(), worlds=200, seed=found.plan.seed + 1, belief=found.belief, report=bar.update)
+    if args.json:
+        show.emit({
+            "run": str(args.out),
+            "task": found.plan.task,
+            "hash": found.record.get("hash", ""),
+            "steps": trainer.steps,
+            "seconds": trainer.seconds,
+            "level": trainer.env.curriculum.level.name,
+            "evaluation": result.to_dict(),
+        })  # fmt: skip
+    else:
+        show.out.print(f"trained {found.plan.task} for {trainer.seconds:.0f} s, {trainer.steps / 1e6:.1f} million ticks")
+        show.out.print(f"success in {show.rate(result.success)} of worlds")
+        for name, (mean, error) in result.metrics.items():
+            show.out.print(f"{name.replace('_', ' ')} {mean:.3f} ± {1.96 * error:.3f}")
+        show.out.print(f"see it: isthmus play {args.out}")
+    return 0
+
+
+def _new(args: Args):
+    from isthmus.learn import runs
+    from isthmus.learn.recipes import budget, recipe
+    from isthmus.tasks import get_task
+    from isthmus.world import Belief, adopt
+
+    if not args.task:
+        raise BadInput("say which task to train; `isthmus list` shows them.")
+    task = get_task(args.task)
+    if args.method not in METHODS:
+        raise unknown("method", args.method, METHODS)
+    for name in ("minutes", "steps", "worlds", "seed"):
+        if getattr(args, name) < 0:
+            raise BadInput(f"--{name} must not be negative.")
+    belief = task.robot.prior
+    if args.belief is not None:
+        belief = adopt(Belief.load(args.belief), task.robot.space, str(args.belief))
+    settings = recipe(args.task)
+    if args.worlds:
+        settings = dataclasses.replace(settings, worlds=args.worlds)
+    minutes = args.minutes if args.minutes or args.steps else budget(args.task)
+    plan = runs.Plan(args.task, args.method, args.seed, args.steps, minutes, settings)
+    return runs.create(args.out, plan, task, belief)
+
+
+def _with_budget(found, args: Args):
+    """A resumed run may be given a new budget; everything else stays as it was."""
+    for name in ("belief", "worlds", "seed"):
+        if getattr(args, name):
+            raise BadInput(f"--{name} cannot change in a resumed run.")
+    if args.task and args.task != found.plan.task:
+        raise BadInput(f"{args.out} is a run of {found.plan.task}, not of {args.task}.")
+    if not (args.minutes or args.steps):
+        return found
+    return dataclasses.replace(found, plan=dataclasses.replace(found.plan, minutes=args.minutes, steps=args.steps))

@@ -1,0 +1,169 @@
+"""A run folder: what was asked, from what it started, what came of it.
+
+    run.json              task, settings, seeds, hashes of model, space and belief, versions, state of the code
+    belief.json           the distribution of worlds it trains over
+    checkpoints/          the newest states, each enough to go on exactly as if never stopped
+    metrics.jsonl         one row per iteration
+    events/               the same as TensorBoard curves
+    blowups/              worlds whose physics failed, for replay
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from isthmus import __version__
+from isthmus.errors import BadInput, unknown
+from isthmus.files import content_hash, read_json, write_json
+from isthmus.learn import checkpoint
+from isthmus.learn.actor import Actor, Shape
+from isthmus.learn.ppo import PPO
+from isthmus.tasks import get_task
+from isthmus.tasks.task import Task
+from isthmus.world import Belief
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run was asked to do. Two runs with equal plans and equal machines give equal results."""
+
+    task: str
+    method: str = "ppo"
+    seed: int = 0
+    steps: int = 0
+    """Control ticks over all worlds; 0 means until the time is up."""
+    minutes: float = 0.0
+    """Training time; 0 means until the steps are done."""
+    settings: PPO = field(default_factory=PPO)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as found on disk."""
+
+    folder: Path
+    plan: Plan
+    task: Task
+    belief: Belief
+    record: dict[str, Any]
+
+
+def create(folder: Path, plan: Plan, task: Task, belief: Belief) -> Run:
+    if (folder / "run.json").exists():
+        raise BadInput(f"{folder} already holds a run; give --resume to go on with it, or another -o.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"{folder} exists and is not an empty folder; choose another -o.")
+    record = {
+        "kind": "run",
+        "plan": asdict(plan),
+        "robot": task.robot.name,
+        "space_hash": task.robot.space.hash,
+        "model_hash": task.robot.model_hash,
+        "contract_hash": task.robot.contract.hash,
+        "belief_hash": belief.hash,
+        "rewards": {t.name: t.weight for t in task.rewards},
+        "versions": versions(),
+        "code": code_state(),
+        "machine": {"cores": os.cpu_count(), "platform": platform.platform(), "threads": torch.get_num_threads()},
+    }
+    belief.save(folder / "belief.json")
+    write_json(folder / "run.json", record | {"hash": content_hash(record)})
+    return Run(folder, plan, task, belief, record)
+
+
+def load(folder: Path) -> Run:
+    """Read a run; a space, model or belief that no longer fits is an error, never an override."""
+    folder = Path(folder)
+    if not (folder / "run.json").exists():
+        raise BadInput(f"{folder} is not a run: it has no run.json.")
+    record = read_json(folder / "run.json")
+    plan = _plan(record.get("plan"), folder)
+    task = get_task(plan.task)
+    for what, now in (("space", task.robot.space.hash), ("model", task.robot.model_hash)):
+        if record.get(f"{what}_hash") != now:
+            raise BadInput(
+                f"{folder} was trained with another {what} of {task.robot.name} "
+                f"({str(record.get(f'{what}_hash'))[:8]}, here {now[:8]}); train again or use the version it was made with."
+            )
+    belief = Belief.load(folder / "belief.json")
+    if belief.hash != record.get("belief_hash") or belief.space.hash != task.robot.space.hash:
+        raise BadInput(f"{folder / 'belief.json'} is not the belief that this run was started with.")
+    return Run(folder, plan, task, belief, record)
+
+
+def _plan(data: Any, folder: Path) -> Plan:
+    where = f"{folder / 'run.json'}"
+    if not isinstance(data, dict) or not isinstance(data.get("settings"), dict) or not isinstance(data.get("task"), str):
+        raise BadInput(f"{where} has no readable plan.")
+    settings = PPO(**_checked(data["settings"], PPO(), where))
+    return Plan(**_checked({k: v for k, v in data.items() if k != "settings"}, Plan(""), where), settings=settings)
+
+
+def _checked(data: dict[str, Any], like: Any, where: str) -> dict[str, Any]:
+    """Fields of a dataclass as read from a file: known names, and values of the kind that `like` has."""
+    out: dict[str, Any] = {}
+    for key, value in data.items():
+        if key not in like.__dataclass_fields__:
+            raise unknown("setting", str(key), like.__dataclass_fields__, where)
+        given = tuple(value) if isinstance(value, list) else value
+        wanted = type(getattr(like, key))
+        if not isinstance(given, wanted) and not (wanted is float and isinstance(given, int)):
+            raise BadInput(f"{where}: setting {key!r} must be of type {wanted.__name__}, not {value!r}.")
+        out[key] = given
+    return out
+
+
+def load_actor(run: Run) -> Actor:
+    """The newest policy of a run."""
+    arrays, _ = checkpoint.read(checkpoint.newest(run.folder))
+    actor = Actor(Shape.of(run.task, run.plan.settings.hidden, run.plan.settings.mirror))
+    fill(actor, arrays, "actor.")
+    return actor.eval()
+
+
+def fill(module: torch.nn.Module, arrays: dict[str, Any], prefix: str) -> None:
+    """Load a module's tensors by name; a missing one or another shape is a BadInput."""
+    own = module.state_dict()
+    for name, tensor in own.items():
+        array = arrays.get(prefix + name)
+        if array is None or tuple(array.shape) != tuple(tensor.shape):
+            shape = "missing" if array is None else f"of shape {tuple(array.shape)}"
+            raise BadInput(f"the checkpoint's {prefix + name} is {shape}; this version needs {tuple(tensor.shape)}.")
+        own[name] = torch.from_numpy(array.copy())
+    module.load_state_dict(own)
+
+
+def versions() -> dict[str, str]:
+    found = {"isthmus": __version__, "python": sys.version.split()[0]}
+    for name in ("numpy", "torch", "mujoco", "safetensors"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "missing"
+    return found
+
+
+def code_state() -> dict[str, Any]:
+    """Commit of the code that ran, and whether it was changed since; empty outside a checkout."""
+    here = Path(__file__).parent
+
+    def git(*args: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(here), *args], capture_output=True, text=True, timeout=10, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "HEAD")
+    if commit is None:
+        return {}
+    return {"commit": commit, "changed": bool(git("status", "--porcelain", "--", str(here)))}

@@ -1,0 +1,150 @@
+"""Robots that are not ours: MuJoCo Menagerie's by name, any MJCF or URDF by its path, alone or with a small config.
+
+    get_robot("menagerie:unitree_go2")
+    get_robot("arm/arm.urdf")
+    get_robot("arm/arm.toml")                 a config that names its model; see external_config.py
+
+What the config does not say is read from the model: joints, actuators and their limits, the home pose from a keyframe.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import mujoco
+import numpy as np
+
+from isthmus.data.contract import Contract, Signal
+from isthmus.errors import BadInput, unknown
+from isthmus.robots.external_anatomy import Anatomy, roots
+from isthmus.robots.external_config import Config, read_config
+from isthmus.robots.external_infer import (
+    base_of,
+    default_of,
+    drive_of,
+    free_joint,
+    home_of,
+    lifted,
+    limits_of,
+    motors_of,
+    on_joints,
+    signals_of,
+    substeps_of,
+    touches,
+    unit_of,
+)
+from isthmus.robots.external_model import (
+    ONE_AXIS,
+    actuators,
+    add_feet,
+    add_floor,
+    finished,
+    make_motors,
+    name_everything,
+    read_model,
+)
+from isthmus.robots.external_params import configured
+from isthmus.robots.external_space import ranges
+from isthmus.robots.ranges import space_and_prior
+from isthmus.sim import bind
+from isthmus.sim.robot import Robot, compile_spec, read_spec
+
+PREFIX = "menagerie:"
+SUFFIXES = (".toml", ".xml", ".mjcf", ".urdf")
+
+
+def is_external(name: str) -> bool:
+    return name.startswith(PREFIX) or Path(name).suffix.lower() in SUFFIXES
+
+
+def external(name: str) -> Robot:
+    if Path(name).suffix.lower() != ".toml" or name.startswith(PREFIX):
+        return build(Config(model=name), Path())
+    path = Path(name)
+    return build(read_config(path), path.parent)
+
+
+def menagerie_file(name: str) -> Path:
+    """The model file of a Menagerie robot: below MENAGERIE_ROOT if that is set, else fetched once into a cache."""
+    try:
+        import mujoco_menagerie as menagerie
+    except ImportError:
+        raise BadInput(f"{PREFIX}{name} needs the package mujoco-menagerie.") from None
+    root = os.environ.get("MENAGERIE_ROOT")
+    if root and not Path(root).is_dir():
+        raise BadInput(f"MENAGERIE_ROOT is {root}, which is not a folder.")
+    names = [n for n in menagerie.names() if not root or (Path(root) / n).is_dir()]
+    if name not in names:
+        raise unknown("Menagerie robot", name, names, f"MENAGERIE_ROOT={root}" if root else "")
+    robot = menagerie.get(name)
+    try:
+        return robot.xml(robot.default_model)
+    except (menagerie.MenagerieError, OSError) as error:
+        raise BadInput(f"cannot fetch {PREFIX}{name}: {error}; set MENAGERIE_ROOT to a local copy of Menagerie.") from None
+
+
+def build(config: Config, folder: Path) -> Robot:
+    path = menagerie_file(config.model.removeprefix(PREFIX)) if config.model.startswith(PREFIX) else folder / config.model
+    name = config.name or (
+        config.model if config.model.startswith(PREFIX) else re.sub(r"[^\w.-]", "_", Path(config.model).stem)
+    )
+    spec, files = read_model(path, name)
+    name_everything(spec, config)
+    model = compile_spec(spec, name)
+    found = actuators(model, name)
+    joints = tuple(model.joint(j).name for j in range(model.njnt) if model.jnt_type[j] in ONE_AXIS)
+    free = free_joint(model, found)
+    drive = drive_of(found, config, name)
+    labels = tuple(a.joint for a in found) if on_joints(found) else tuple(a.name for a in found)
+    home, key_ctrl = home_of(model, config, free, joints)
+    default = default_of(found, drive, model, home, key_ctrl, config)
+    motors = motors_of(found, drive, config)
+    low, high = limits_of(found, motors, model)
+    if drive != "native":
+        make_motors(spec, found, on_joints(found))
+    floor = add_floor(spec, model, bool(free))
+    add_feet(spec, config.feet, config.where)
+    base = base_of(model, found, config, free)
+    xml = finished(spec, base, files, name)
+
+    final = compile_spec(read_spec(xml, path.parent, name), name)
+    if free and config.height is None and not model.nkey:
+        home = lifted(final, home, floor, free)
+    substeps = substeps_of(model, config)
+    tick = substeps * float(model.opt.timestep)
+    signals, sources = signals_of(final, joints, free, config)
+    default = np.clip(default, low, high)
+    held = np.zeros(model.nu) if drive == "position" else default
+    touched = floor if floor and touches(final, floor, home, held, roots(final, found, free)) else ""
+    anatomy = Anatomy(final, joints, free, base, touched, found, labels, signals, motors, tick)
+    space, prior = space_and_prior(configured(ranges(anatomy), config))
+    unit = unit_of(found, drive, model)
+    servo = drive == "position" or (drive == "native" and all(a.kind == "position" for a in found))
+    robot = Robot(
+        name=name,
+        xml=xml,
+        folder=path.parent.resolve(),
+        contract=Contract(
+            robot=name,
+            rate=1.0 / tick,
+            signals=signals,
+            target=Signal("joint_target" if servo else "effort" if drive == "effort" else "ctrl", unit, labels, "", low, high),
+            gains={"kp": motors.kp, "kd": motors.kd} if drive == "position" else {},
+        ),
+        sources=sources,
+        motors=motors,
+        space=space,
+        prior=prior,
+        home=tuple(home.tolist()),
+        default=tuple(default.tolist()),
+        substeps=substeps,
+        base=base if free and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE else "",
+        feet=config.feet,
+        payload_at=config.payload_at,  # type: ignore[arg-type]
+        doc=f"{len(labels)} motors, {drive} drive at {1.0 / tick:g} Hz, from {path.name}",
+        figures={"model": path.name, "ranges": "in proportion to those of our own robots; see external_space.py"},
+    )
+    bind.resolve(space, robot)
+    return robot

@@ -1,0 +1,207 @@
+"""The small TOML file that says what a model file cannot: gains, pose, rate, and what is unknown about the robot.
+
+    model = "robot.xml"            # beside this file; or "menagerie:unitree_go2"
+    rate = 50                      # control ticks per second
+    drive = "position"             # position, effort or native
+    kp = 30                        # or a table by joint; a name may be a regular expression
+    kd = { ".*_hip_joint" = 0.5, ".*" = 0.8 }
+    feet = ["FL", "FR", "RL", "RR"]
+    [pose]
+    FL_thigh_joint = 0.9
+    [params.payload]
+    prior = [0.0, 3.0]
+
+Every key but `model` may be left out.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from isthmus.errors import BadInput, unknown
+
+MAX_CONFIG_BYTES = 1024 * 1024
+LARGEST = 1e6
+"""Of any number here, in SI units: nothing that we simulate is larger."""
+DRIVES = ("position", "effort", "native")
+PerJoint = float | Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Config:
+    model: str
+    """Path of an MJCF or URDF file, from the folder of the config; or `menagerie:NAME`."""
+    name: str = ""
+    rate: float = 50.0
+    """Control ticks per second; the nearest whole number of physics steps is taken."""
+    drive: str = ""
+    """Empty: position if gains are given, effort for plain motors, native for any other actuator."""
+    kp: PerJoint | None = None
+    kd: PerJoint | None = None
+    torque_limit: PerJoint | None = None
+    pose: Mapping[str, float] = field(default_factory=dict)
+    """Joint angles at home, rad or m; other joints keep those of the keyframe."""
+    height: float | None = None
+    """Height of a free base at home, m."""
+    floating: bool = False
+    """Give the model's first body a free joint; a URDF cannot say that its base floats."""
+    base: str = ""
+    """Body that carries the payload and gets the pushes; empty: the free body, or the last link of an arm."""
+    feet: tuple[str, ...] = ()
+    """Geoms that touch the ground."""
+    sense: tuple[str, ...] = ()
+    """Signals of the contract: joint_pos, joint_vel, gyro, quat, position, velocity, or names of the model's sensors."""
+    payload_at: tuple[float, ...] = (0.0, 0.0, 0.0)
+    exclude: tuple[str, ...] = ()
+    """Default parameters to leave out of the Space; a name may be a regular expression."""
+    params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Parameters to add, or fields of the default ones to replace; `prior` is their range in training."""
+    where: str = "the config"
+
+
+def read_config(path: Path) -> Config:
+    try:
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise BadInput(f"{path} is larger than {MAX_CONFIG_BYTES // 2**20} MiB and is not read.")
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is not valid TOML: {error}.") from error
+    known = [f.name for f in fields(Config) if f.name != "where"]
+    for key in data:
+        if key not in known:
+            raise unknown("key", key, known, str(path))
+    if "model" not in data:
+        raise BadInput(f'{path} does not name a model: add model = "FILE".')
+    values = {key: _CHECKS[key](value, f"{key!r} in {path}") for key, value in data.items()}
+    return Config(**values, where=str(path))
+
+
+def per_joint(value: PerJoint, joints: Iterable[str], what: str, where: str) -> dict[str, float]:
+    """Numbers by joint, of a number for all or of a table: a whole name wins over a pattern, an earlier one over a later."""
+    joints = tuple(joints)
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(joints, float(value))
+    out: dict[str, float] = {}
+    for pattern, number in sorted(value.items(), key=lambda item: item[0] not in joints):
+        matched = [j for j in joints if j == pattern] or [j for j in joints if _matches(pattern, j, where)]
+        if not matched:
+            raise unknown("joint", pattern, joints, f"{what!r} of {where}")
+        out = dict.fromkeys(matched, float(number)) | out
+    return out
+
+
+def _matches(pattern: str, name: str, where: str) -> bool:
+    try:
+        return re.fullmatch(pattern, name) is not None
+    except re.error as error:
+        raise BadInput(f"{pattern!r} in {where} is no name and no regular expression: {error}.") from None
+
+
+def excluded(names: Iterable[str], patterns: Iterable[str], where: str) -> set[str]:
+    """The names that a list of patterns takes out; a pattern that matches none is an error."""
+    names, out = tuple(names), set()
+    for pattern in patterns:
+        matched = {n for n in names if _matches(pattern, n, where)}
+        if not matched:
+            raise unknown("parameter", pattern, names, f"'exclude' of {where}")
+        out |= matched
+    return out
+
+
+# One check per key: what it must be, or a sentence ---------------------------------------------------------------
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"{where} must be text, not {value!r}.")
+    return value
+
+
+def _name(value: Any, where: str) -> str:
+    if not re.fullmatch(r"[\w.:-]+", _text(value, where)):
+        raise BadInput(f"{where} may have letters, digits and any of _ . : -, not {value!r}.")
+    return value
+
+
+def _number(value: Any, where: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= LARGEST:
+        raise BadInput(f"{where} must be a number up to {LARGEST:g}, not {value!r}.")
+    return float(value)
+
+
+def _positive(value: Any, where: str) -> float:
+    if _number(value, where) <= 0:
+        raise BadInput(f"{where} must be above zero, not {value!r}.")
+    return float(value)
+
+
+def _flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise BadInput(f"{where} must be true or false, not {value!r}.")
+    return value
+
+
+def _drive(value: Any, where: str) -> str:
+    if value not in DRIVES:
+        raise unknown("drive", str(value), DRIVES, where)
+    return value
+
+
+def _table(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise BadInput(f"{where} must be a table, not {value!r}.")
+    return value
+
+
+def _numbers_by_name(value: Any, where: str) -> dict[str, float]:
+    return {key: _number(number, f"{key!r} of {where}") for key, number in _table(value, where).items()}
+
+
+def _gain(value: Any, where: str) -> PerJoint:
+    gains = _numbers_by_name(value, where) if isinstance(value, dict) else {"": _number(value, where)}
+    if min(gains.values(), default=0.0) < 0:
+        raise BadInput(f"{where} must not be negative.")
+    return gains if isinstance(value, dict) else gains[""]
+
+
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise BadInput(f"{where} must be a list of texts, not {value!r}.")
+    return tuple(_text(v, where) for v in value)
+
+
+def _place(value: Any, where: str) -> tuple[float, ...]:
+    if not isinstance(value, list) or len(value) != 3:
+        raise BadInput(f"{where} must be three numbers, not {value!r}.")
+    return tuple(_number(v, where) for v in value)
+
+
+def _params(value: Any, where: str) -> dict[str, dict[str, Any]]:
+    return {name: _table(row, f"parameter {name!r} of {where}") for name, row in _table(value, where).items()}
+
+
+_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    "model": _text,
+    "name": _name,
+    "rate": _positive,
+    "drive": _drive,
+    "kp": _gain,
+    "kd": _gain,
+    "torque_limit": _gain,
+    "pose": _numbers_by_name,
+    "height": _number,
+    "floating": _flag,
+    "base": _text,
+    "feet": _texts,
+    "sense": _texts,
+    "payload_at": _place,
+    "exclude": _texts,
+    "params": _params,
+}

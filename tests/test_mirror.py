@@ -1,0 +1,214 @@
+"""Left and right are alike: in the tables, in the networks, and in the physics."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import mujoco
+import numpy as np
+import pytest
+import torch
+
+from isthmus.errors import BadInput
+from isthmus.learn.actor import Actor, Shape
+from isthmus.learn.mirror import reflected_label, reflection
+from isthmus.learn.ppo import Critic
+from isthmus.robots.go1 import JOINTS, go1
+from isthmus.sim.engine import Engine
+from isthmus.sim.robot import Mirror, Robot
+from isthmus.tasks import TASKS, get_task
+from isthmus.tasks.env import Env
+from isthmus.world.inertia import quat_to_mat
+
+MIRRORED = sorted(name for name, make in TASKS.items() if make().robot.mirror is not None)
+
+
+def even(robot: Robot) -> Robot:
+    """The robot with a base that is the same on both sides; published ones are slightly off."""
+    if not robot.base:
+        return robot
+    trunk = robot.model.body(robot.base)
+    axes = quat_to_mat(trunk.iquat)
+    full = axes @ np.diag(trunk.inertia) @ axes.T
+    numbers = f"{full[0, 0]} {full[1, 1]} {full[2, 2]} 0 {full[0, 2]} 0"
+    inertial = f'<inertial pos="{trunk.ipos[0]} 0 {trunk.ipos[2]}" mass="{trunk.mass[0]}" fullinertia="{numbers}"/>'
+    changed, count = re.subn(r'(<freejoint name="root"/>\s*)<inertial [^>]*/>', lambda m: m[1] + inertial, robot.xml)
+    assert count == 1
+    return replace(robot, xml=changed)
+
+
+def swap(x: np.ndarray, labels, kind: str, mirror: Mirror) -> np.ndarray:
+    r = reflection([(list(labels), kind)], mirror)
+    return x[..., list(r.order)] * np.array(r.signs)
+
+
+def mirrored_state(robot: Robot, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if not robot.base:
+        return -qpos, -qvel
+    joint = lambda x: swap(x, JOINTS, "joint_pos", robot.mirror) if len(x) else x
+    return (
+        np.concatenate([qpos[:3] * [1, -1, 1], qpos[3:7] * [1, -1, 1, -1], joint(qpos[7:])]),
+        np.concatenate([qvel[:3] * [1, -1, 1], qvel[3:6] * [-1, 1, -1], joint(qvel[6:])]),
+    )
+
+
+def a_pair_of_worlds(robot: Robot, rng: np.random.Generator) -> np.ndarray:
+    """Values of e of a world without noise and of its mirror image, (2, d)."""
+    space, mirror = robot.space, robot.mirror
+    assert mirror is not None
+    e = robot.prior.sample(rng, 1)[0]
+    for i, name in enumerate(space.names):
+        e[i] = 0.0 if name.endswith("_noise") else e[i]
+    unit = swap(space.unit(e) * 2 - 1, space.names, "e", mirror)
+    return np.stack([e, space.from_unit((unit + 1) / 2)])
+
+
+def a_pair_of_starts(robot: Robot, rng: np.random.Generator, height: float) -> tuple[np.ndarray, np.ndarray]:
+    model = robot.model
+    qpos, qvel = np.array(robot.home), 0.3 * rng.standard_normal(model.nv)
+    mujoco.mj_integratePos(model, qpos, 0.1 * rng.standard_normal(model.nv), 1.0)
+    if robot.base:
+        qpos[2] = robot.home[2] + height
+    other = mirrored_state(robot, qpos, qvel)
+    return np.stack([qpos, other[0]]), np.stack([qvel, other[1]])
+
+
+# Tables ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MIRRORED)
+def test_reflecting_twice_changes_nothing(name):
+    task = get_task(name)
+    mirror, env = task.robot.mirror, Env(task, 1)
+    for parts in (Shape.of(task).parts(), env.critic_labels(), [(list(task.robot.contract.target.labels), "target")]):
+        r = reflection(parts, mirror)
+        order, signs = np.array(r.order), np.array(r.signs)
+        assert (order[order] == np.arange(len(order))).all()
+        assert (signs[order] * signs == 1).all()
+
+
+def test_labels_change_sides():
+    mirror = go1().mirror
+    assert reflected_label("FL_hip", mirror) == "FR_hip"
+    assert reflected_label("encoder_offset_RR_calf", mirror) == "encoder_offset_RL_calf"
+    assert reflected_label("payload", mirror) == "payload"
+    with pytest.raises(BadInput, match="FR_hip"):
+        reflection([(["FL_hip"], "joint_pos")], mirror)
+
+
+# Networks --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MIRRORED)
+def test_policy_and_value_treat_a_mirror_image_as_a_mirror_image(name):
+    """Also after the statistics of the observations were gathered on one side only."""
+    task = get_task(name)
+    torch.manual_seed(0)
+    actor, env = Actor(Shape.of(task, (16,))), Env(task, 1)
+    critic = Critic(env.critic_labels(), (16,), task.robot.mirror)
+    g = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for module, parts in ((actor, actor.shape.parts() * actor.shape.policy.history), (critic, env.critic_labels())):
+            for p in module.net.parameters():
+                p.add_(0.1 * torch.randn(p.shape, generator=g))
+            r = reflection(parts, task.robot.mirror)
+            reflect = lambda x, r=r: x[:, list(r.order)] * torch.tensor(r.signs)
+            x = torch.randn(200, len(r.order), generator=g) * torch.rand(len(r.order), generator=g) * 3 + 0.5
+            module.normalize.update(x, module.net.reflect)
+            assert torch.allclose(reflect(module.normalize(x)), module.normalize(reflect(x)), atol=1e-5)
+            if module is actor:
+                out = reflection([(list(actor.shape.target.labels), "target")], task.robot.mirror)
+                want = actor.act(x)[:, list(out.order)] * torch.tensor(out.signs)
+                assert torch.allclose(actor.act(reflect(x)), want, atol=1e-5)
+                assert want.abs().max() > 0.01
+            else:
+                assert torch.allclose(critic(reflect(x)), critic(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MIRRORED)
+def test_without_symmetry_the_network_is_free(name):
+    task = get_task(name)
+    assert Shape.of(task, (16,), mirrored=False).mirror is None
+    torch.manual_seed(0)
+    actor = Actor(Shape.of(task, (16,), mirrored=False))
+    r = reflection(actor.shape.parts() * actor.shape.policy.history, task.robot.mirror)
+    out = reflection([(list(actor.shape.target.labels), "target")], task.robot.mirror)
+    x = torch.randn(20, actor.inputs, generator=torch.Generator().manual_seed(0))
+    image = actor.act(x[:, list(r.order)] * torch.tensor(r.signs))
+    assert not torch.allclose(image, actor.act(x)[:, list(out.order)] * torch.tensor(out.signs), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", MIRRORED)
+def test_mirrored_actions_are_mirrored_targets(name):
+    """A rhythm under the policy is half a cycle later on the other side."""
+    task = get_task(name)
+    actor = Actor(Shape.of(task, (16,)))
+    m = actor.shape.target.size
+    action = torch.randn(30, m, generator=torch.Generator().manual_seed(2))
+    memory = actor.memory(30)
+    if "phase" in memory:
+        memory |= {"phase": torch.linspace(0, 0.99, 30)[:, None], "gate": torch.ones(30, 1)}
+    other = memory | ({"phase": memory["phase"] + 0.5} if "phase" in memory else {})
+    r = reflection([(list(actor.shape.target.labels), "target")], task.robot.mirror)
+    image = lambda x: x[:, list(r.order)] * torch.tensor(r.signs)
+    assert torch.allclose(actor.target(image(action), other), image(actor.target(action, memory)), atol=1e-5)
+
+
+# Physics ---------------------------------------------------------------------------------------------------------------
+
+
+def converged(spec: mujoco.MjSpec) -> None:
+    """Contacts solved to the end: the quick solver takes the feet one after the other, which is not symmetric."""
+    spec.option.solver = mujoco.mjtSolver.mjSOL_NEWTON
+    spec.option.iterations, spec.option.tolerance = 100, 1e-14
+
+
+@pytest.mark.parametrize("height", [1.0, 0.0])
+@pytest.mark.parametrize("name", sorted({name.split("/")[0] for name in MIRRORED}))
+def test_a_mirrored_world_moves_as_the_mirror_image(name, height, targets):
+    robot = even(next(make().robot for task, make in TASKS.items() if task.startswith(f"{name}/")))
+    rng = np.random.default_rng(3)
+    engine = Engine(robot, 2, edit=converged)
+    e = a_pair_of_worlds(robot, rng)
+    engine.apply(e, engine.all)
+    engine.reset(engine.all, *a_pair_of_starts(robot, rng, height))
+    labels = robot.contract.target.labels
+    for _ in range(15):
+        u = targets(robot, rng, 1)[0]
+        engine.step(np.stack([u, swap(u, labels, "target", robot.mirror)]))
+        for array, image in zip((engine.qpos, engine.qvel), mirrored_state(robot, engine.qpos[0], engine.qvel[0]), strict=True):
+            assert array[1] == pytest.approx(image, abs=1e-6)
+    assert np.abs(engine.qvel).max() > 0.05
+
+
+@pytest.mark.parametrize("name", sorted(set(MIRRORED) - {"go1/terrain"}))
+def test_observation_and_critic_of_a_mirrored_world_are_the_mirror_images(name):
+    task = get_task(name)
+    task = replace(task, robot=even(task.robot), failures=())
+    robot, rng = task.robot, np.random.default_rng(4)
+    e = a_pair_of_worlds(robot, rng)
+    env = Env(task, 2, training=False, e=e)
+    env.disturber.config = task.disturbance.scaled(0.0)
+    env.disturber.reset(env.engine.all)
+    env.engine.reset(env.engine.all, *a_pair_of_starts(robot, rng, 1.0))
+    if task.command is not None:
+        signal = task.command.signal
+        command = rng.uniform(signal.low, signal.high)
+        env.command = torch.tensor(np.stack([command, swap(command, signal.labels, signal.name, robot.mirror)])).float()
+    actor = Actor(Shape.of(task, (8,)))
+    memory = actor.memory(2)
+    if "phase" in memory:
+        memory["phase"][1] = 0.5
+    parts = actor.shape.parts() * actor.shape.policy.history
+    labels = robot.contract.target.labels
+    for _ in range(6):
+        observation, memory = actor.observe(env.signals(), memory)
+        r = reflection(parts, robot.mirror)
+        assert torch.allclose(observation[1], observation[0, list(r.order)] * torch.tensor(r.signs), atol=1e-4)
+        a = rng.uniform(-0.5, 0.5, len(labels))
+        action = torch.tensor(np.stack([a, swap(a, labels, "target", robot.mirror)])).float()
+        env.step(actor.target(action, memory))
+        memory = actor.remember(memory, action)
+        seen, r = env.critic(), reflection(env.critic_labels(), robot.mirror)
+        assert torch.allclose(seen[1], seen[0, list(r.order)] * torch.tensor(r.signs), atol=1e-4)
