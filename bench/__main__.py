@@ -21,7 +21,9 @@ from bench import goals, speed
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--goals", action="store_true", help="measure the time to each task's goal")
     parser.add_argument("--task", action="append", help="with --goals: only these tasks")
     parser.add_argument("--seeds", type=int, default=3, help="with --goals: seeds per task")

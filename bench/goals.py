@@ -50,7 +50,9 @@ class Learnt:
 def learn(task_name: str, seed: int, check_every: float) -> Learnt:
     task, goal = get_task(task_name), GOALS[task_name]
     with tempfile.TemporaryDirectory() as folder:
-        run = runs.create(Path(folder) / "run", runs.Plan(task_name, seed=seed, settings=recipe(task_name)), task, task.robot.prior)
+        run = runs.create(
+            Path(folder) / "run", runs.Plan(task_name, seed=seed, settings=recipe(task_name)), task, task.robot.prior
+        )
         trainer = Trainer(run)
         reached, steps, next_check = None, 0, check_every
         limit = 60 * budget(task_name)
@@ -81,11 +83,15 @@ def measure(names: list[str] | None, seeds: int) -> list[Learnt]:
 
 
 def table(found: list[Learnt]) -> list[str]:
-    lines = ["| task | goal | seed | seconds to goal | million ticks | then, at the recipe's budget |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| task | goal | seed | seconds to goal | million ticks | then, at the recipe's budget |",
+        "|---|---|---|---|---|---|",
+    ]
     for f in found:
         said = "not reached" if f.seconds is None else f"{f.seconds:.0f}"
         metrics = ", ".join(f"{k.replace('_', ' ')} {m:.3f}" for k, (m, _) in f.at_budget.metrics.items())
         rate = f.at_budget.success
-        result = f"success {100 * rate.rate:.1f} % ({100 * rate.low:.1f} to {100 * rate.high:.1f}), failed {100 * f.at_budget.falls.rate:.1f} %, {metrics}"
+        interval = f"{100 * rate.rate:.1f} % ({100 * rate.low:.1f} to {100 * rate.high:.1f})"
+        result = f"success {interval}, failed {100 * f.at_budget.falls.rate:.1f} %, {metrics}"
         lines.append(f"| {f.task} | {GOALS[f.task].text} | {f.seed} | {said} | {f.steps / 1e6:.2f} | {result} |")
     return lines

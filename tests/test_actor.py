@@ -129,7 +129,7 @@ def test_the_policy_needs_nothing_but_what_the_robot_senses(task, actor):
 def test_observing_what_the_robot_cannot_sense_is_refused():
     task = get_task("go1/walk")
     wrong = replace(task, policy=replace(task.policy, observe=(*task.policy.observe, Observe("lin_vel"))))
-    with pytest.raises(BadInput, match="lin_vel.*cannot sense"):
+    with pytest.raises(BadInput, match=r"lin_vel.*cannot sense"):
         Shape.of(wrong)
     near = replace(task, policy=replace(task.policy, observe=(Observe("joint_pose"),)))
     with pytest.raises(BadInput, match="joint_pos"):

@@ -117,7 +117,12 @@ def test_doctor_says_what_is_missing(capsys):
 
 
 def test_starting_up_needs_neither_torch_nor_mujoco():
-    script = "import sys; from isthmus.cli.main import main; main(['--help']); sys.exit(any(m in sys.modules for m in ('torch', 'mujoco')))"
+    script = """
+import sys
+from isthmus.cli.main import main
+main(["--help"])
+sys.exit(any(m in sys.modules for m in ("torch", "mujoco")))
+"""
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
 
 

@@ -44,7 +44,8 @@ def test_a_push_changes_the_speed_of_a_free_body_by_what_it_promises(name):
     if "drag" in robot.space.names:
         e[robot.space.index("drag")] = robot.space["drag"].low
     engine.apply(np.tile(e, (2, 1)), engine.all)
-    up = [*np.array(robot.home), 0, 0, 3.0, *([0.0] * (len(robot.home) - 3))]
+    up = np.array(robot.home)
+    up[2] += 3.0
     engine.reset(engine.all, np.tile(up, (2, 1)))
     model, base = engine.model, engine.model.body(robot.base).id
     d = Disturber(2, float(model.body_subtreemass[base]), engine.tick, np.random.default_rng(0))
@@ -146,7 +147,7 @@ def test_scaled_scales_strengths_and_nothing_else():
 
 
 def test_restoring_continues_the_same_weather():
-    config = Disturbance(push_speed=1.0, push_every=(0.1, 0.3), gust_force=1.0, steady_force=1.0, wind_speed=2.0, wind_gust=1.0, drag=0.4)
+    config = Disturbance(1.0, (0.1, 0.3), steady_force=1.0, gust_force=1.0, wind_speed=2.0, wind_gust=1.0, drag=0.4)
     d = disturber(config, n=10)
     forces(d, 30)
     saved, generator = d.state(), d.rng.bit_generator.state

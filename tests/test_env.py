@@ -255,7 +255,8 @@ def test_a_restored_environment_continues_bit_for_bit(task):
 def test_saved_state_is_plain_arrays(task):
     env = Env(task, 2)
     for name, value in env.state().items():
-        assert isinstance(value, np.ndarray) and value.dtype != object, name
+        assert isinstance(value, np.ndarray), name
+        assert value.dtype != object, name
     assert not any(np.shares_memory(v, env.engine.batch.state) for v in env.state().values())
 
 
@@ -266,11 +267,12 @@ def test_the_curriculum_moves_only_when_ready_and_never_back():
     levels = (Level("a", score=0.6), Level("b", score=0.5), Level("c"))
     c = Curriculum(levels, window=10)
     no = np.zeros(5, dtype=bool)
-    assert not c.record(np.ones(5), no) and c.index == 0, "too few episodes"
-    assert not c.record(np.zeros(5), no) and c.index == 0, "not good enough on average"
+    assert not c.record(np.ones(5), no), "too few episodes"
+    assert not c.record(np.zeros(5), no), "not good enough on average"
     assert not c.record(np.full(5, 0.59), no)
     assert c.index == 0
-    assert not c.record(np.full(5, 0.595), no) and c.index == 0, "just below"
+    assert not c.record(np.full(5, 0.595), no), "just below"
+    assert c.index == 0
     assert c.record(np.full(10, 0.7), np.zeros(10, dtype=bool))
     assert c.level.name == "b"
     assert len(c.recent) == 0, "what was reached at the last level does not count"
@@ -279,7 +281,8 @@ def test_the_curriculum_moves_only_when_ready_and_never_back():
     assert c.index == 1, "failing does not bring an old level back"
     assert c.record(np.ones(10), np.zeros(10, dtype=bool))
     assert c.level.name == "c"
-    assert not c.record(np.ones(99), np.zeros(99, dtype=bool)) and c.index == 2, "the last level is the last"
+    assert not c.record(np.ones(99), np.zeros(99, dtype=bool)), "the last level is the last"
+    assert c.index == 2
 
 
 def test_a_restored_curriculum_is_where_it_was():

@@ -13,7 +13,7 @@ from mujoco.batch import MODEL_FIELDS
 
 from isthmus.errors import BadInput
 from isthmus.robots import get_robot
-from isthmus.robots.external_model import actuators
+from isthmus.robots.external.model import actuators
 from isthmus.sim.engine import Engine
 from isthmus.sim.robot import Robot
 

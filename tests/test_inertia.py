@@ -54,7 +54,9 @@ def test_pseudo_inertia_is_positive_exactly_for_possible_bodies():
 def test_vary_keeps_any_body_possible():
     n = 200
     rng = np.random.default_rng(3)
-    out = vary(*bodies(n), rng.uniform(0.3, 3, n), rng.uniform(-0.2, 0.2, (n, 3)), rng.uniform(0, 9, n), rng.uniform(-0.3, 0.3, (n, 3)))
+    density, payload = rng.uniform(0.3, 3, n), rng.uniform(0, 9, n)
+    shift, place = rng.uniform(-0.2, 0.2, (n, 3)), rng.uniform(-0.3, 0.3, (n, 3))
+    out = vary(*bodies(n), density, shift, payload, place)
     assert (smallest(out) > 0).all()
 
 

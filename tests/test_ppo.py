@@ -52,8 +52,8 @@ def test_advantages_are_the_discounted_sum_of_surprises():
 
 def test_with_full_trace_the_advantage_is_return_minus_value():
     g, gamma = generator(1), 0.9
-    reward, value, last = torch.randn(10, 3, generator=g).double(), torch.randn(10, 3, generator=g).double(), torch.zeros(3).double()
-    got = advantages(reward, value, last, torch.zeros(10, 3).double(), gamma, 1.0)
+    reward, value = torch.randn(10, 3, generator=g).double(), torch.randn(10, 3, generator=g).double()
+    got = advantages(reward, value, torch.zeros(3).double(), torch.zeros(10, 3).double(), gamma, 1.0)
     for t in range(10):
         ret = sum(gamma ** (k - t) * reward[k] for k in range(t, 10))
         assert torch.allclose(got[t], ret - value[t])
@@ -158,7 +158,8 @@ def pieces(actor: Actor, n: int = 64, seed: int = 4) -> tuple[list[torch.Tensor]
     old_log_std = actor.log_std.detach() - 0.3
     old_mean = actor.net(obs).detach() + 0.2 * torch.randn(n, m, generator=g)
     action = old_mean + old_log_std.exp() * torch.randn(n, m, generator=g)
-    return [obs, cri, action, old_mean, log_prob(action, old_mean, old_log_std), torch.randn(n, generator=g), torch.zeros(n)], old_log_std
+    old_logp, advantage = log_prob(action, old_mean, old_log_std), torch.randn(n, generator=g)
+    return [obs, cri, action, old_mean, old_logp, advantage, torch.zeros(n)], old_log_std
 
 
 def learner(actor: Actor, **changes) -> Learner:
@@ -178,8 +179,9 @@ def test_the_divergence_is_from_the_old_policy_to_the_new():
 # Updates ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("gain", "advantage", "moves"), [(1.0, 1.0, False), (-1.0, -1.0, False), (1.0, -1.0, True), (-1.0, 1.0, True)])
-def test_beyond_the_clip_only_the_way_back_is_open(gain, advantage, moves):
+@pytest.mark.parametrize("gain", [1.0, -1.0])
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+def test_beyond_the_clip_only_the_way_back_is_open(gain, advantage):
     """A ratio that is already too large for a good action, or too small for a bad one, gives no gradient."""
     actor = small_actor()
     data, old_log_std = pieces(actor)
@@ -189,7 +191,7 @@ def test_beyond_the_clip_only_the_way_back_is_open(gain, advantage, moves):
     before = [p.detach().clone() for p in actor.net.parameters()]
     learner(actor, entropy=0.0, value_weight=0.0)._step(data, old_log_std)
     same = all(torch.equal(a, b) for a, b in zip(before, actor.net.parameters(), strict=True))
-    assert same != moves
+    assert same == (gain == advantage)
 
 
 def batch_of(actor: Actor, good: torch.Tensor, n: int = 512) -> Batch:

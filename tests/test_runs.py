@@ -134,7 +134,14 @@ def test_a_run_of_another_space_is_refused(whole, tmp_path):
         runs.load(tmp_path)
 
 
-@pytest.mark.parametrize("change", [{"plan": 3}, {"plan": {"task": TASK, "settings": {"wrlds": 3}}}, {"plan": {"task": "pendulum/swingup", "settings": {"worlds": "many"}}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"plan": 3},
+        {"plan": {"task": TASK, "settings": {"wrlds": 3}}},
+        {"plan": {"task": "pendulum/swingup", "settings": {"worlds": "many"}}},
+    ],
+)
 def test_a_broken_plan_is_refused(whole, tmp_path, change):
     record = json.loads((whole / "run.json").read_text()) | change
     (tmp_path / "run.json").write_text(json.dumps(record))

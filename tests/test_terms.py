@@ -21,8 +21,7 @@ from isthmus.tasks.state import State, gravity_in, rotate_inverse
 GO1 = go1()
 LOW, HIGH = torch.tensor(GO1.contract.target.low), torch.tensor(GO1.contract.target.high)
 DEFAULT = torch.tensor(GO1.default)
-FIELDS = ("qpos", "qvel", "joint_pos", "joint_vel", "torque", "target", "last_target", "older_target", "command", "feet_pos",
-          "last_feet_pos", "feet_ground", "feet_force", "last_feet_force", "air_time", "joint_speed_before", "ground")  # fmt: skip
+FIELDS = [f.name for f in dataclasses.fields(State) if f.name not in ("default", "limits", "tick", "time")]
 
 
 def rest(n: int = 1) -> State:
@@ -51,7 +50,8 @@ def anything(n: int = 64, seed: int = 0) -> State:
     random = {k: r(*getattr(s, k).shape[1:]) for k in FIELDS}
     force = {k: 60 * random[k].clamp_min(0) for k in ("feet_force", "last_feet_force")}
     random["command"][: n // 2] = 0
-    return dataclasses.replace(s, **(random | force | {"qpos": qpos, "joint_pos": qpos[:, 7:], "air_time": random["air_time"].abs()}))
+    random |= force | {"qpos": qpos, "joint_pos": qpos[:, 7:], "air_time": random["air_time"].abs()}
+    return dataclasses.replace(s, **random)
 
 
 def turned(s: State, yaw: float) -> State:
@@ -116,7 +116,7 @@ def test_costs_have_negative_weights_and_good_things_positive_ones():
     for make in TASKS.values():
         for term in make().rewards:
             name = getattr(getattr(term.value, "func", term.value), "__name__", "")
-            assert (name not in COSTS or term.weight < 0) and (name not in GOOD or term.weight > 0), term.name
+            assert term.weight < 0 if name in COSTS else term.weight > 0 or name not in GOOD, term.name
 
 
 @pytest.mark.parametrize("name", sorted(TERMS))

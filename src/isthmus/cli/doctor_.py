@@ -29,7 +29,12 @@ class Args:
 
 
 def run(args: Args) -> int:
-    machine = {"cores": os.cpu_count(), "memory_gib": _memory(), "python": platform.python_version(), "system": platform.platform()}
+    machine = {
+        "cores": os.cpu_count(),
+        "memory_gib": _memory(),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
     packages = {name: _version(name) for name in (*PACKAGES, *EXTRAS.values())}
     checks = _checks(packages)
     speeds: dict[str, dict[str, float]] = {}
@@ -40,12 +45,16 @@ def run(args: Args) -> int:
     if args.json:
         show.emit({"machine": machine, "packages": packages, "checks": checks, "speed": speeds})
     else:
-        show.out.print(f"{machine['cores']} cores, {machine['memory_gib']:.0f} GiB, Python {machine['python']}, {machine['system']}\n")
+        show.out.print(
+            f"{machine['cores']} cores, {machine['memory_gib']:.0f} GiB, Python {machine['python']}, {machine['system']}\n"
+        )
         rows = [["yes" if c["ok"] else "no", c["what"], "" if c["ok"] else c["fix"]] for c in checks]
         show.out.print(show.table("", ["", "can", "to fix it"], rows))
         if speeds:
             rows = [[n, f"{s['ticks_per_second']:,.0f}", f"{s['times_real_time']:,.0f}"] for n, s in speeds.items()]
-            show.out.print(show.table(f"\nspeed with {WORLDS} worlds", ["robot", "ticks/s", "times real time"], rows, right=(1, 2)))
+            show.out.print(
+                show.table(f"\nspeed with {WORLDS} worlds", ["robot", "ticks/s", "times real time"], rows, right=(1, 2))
+            )
     return 1 if any(c["needed"] for c in missing) else 0
 
 
@@ -62,7 +71,9 @@ def _checks(packages: dict[str, str]) -> list[dict[str, Any]]:
         row("compile the motor law (10 % faster)", have_compiler, "install a C compiler, e.g. apt-get install gcc"),
         row("open `isthmus play` here", browser, "any browser on this machine, or an ssh tunnel to it"),
         row("train with Stable-Baselines3 and rsl-rl", extras, "pip install 'isthmus[adapters]'"),
-        row("download Menagerie robots or use a local copy", _menagerie(), "pip install mujoco-menagerie, or set MENAGERIE_ROOT"),
+        row(
+            "download Menagerie robots or use a local copy", _menagerie(), "pip install mujoco-menagerie, or set MENAGERIE_ROOT"
+        ),
     ]
 
 

@@ -63,7 +63,9 @@ def run(args: Args) -> int:
 
         trainer = train(found, args.resume, report, args.save_every)
     with show.bar("evaluating") as bar:
-        result = evaluate(found.task, trainer.actor.eval(), worlds=200, seed=found.plan.seed + 1, belief=found.belief, report=bar.update)
+        result = evaluate(
+            found.task, trainer.actor.eval(), worlds=200, seed=found.plan.seed + 1, belief=found.belief, report=bar.update
+        )
     if args.json:
         show.emit({
             "run": str(args.out),

@@ -13,6 +13,7 @@ RECIPES: dict[str, PPO] = {
 def recipe(task: str) -> PPO:
     return RECIPES.get(task, PPO())
 
+
 MINUTES: dict[str, float] = {"go1/walk": 5.0, "go1/terrain": 15.0}
 
 

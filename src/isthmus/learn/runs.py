@@ -1,11 +1,11 @@
 """A run folder: what was asked, from what it started, what came of it.
 
-    run.json              task, settings, seeds, hashes of model, space and belief, versions, state of the code
-    belief.json           the distribution of worlds it trains over
-    checkpoints/          the newest states, each enough to go on exactly as if never stopped
-    metrics.jsonl         one row per iteration
-    events/               the same as TensorBoard curves
-    blowups/              worlds whose physics failed, for replay
+run.json              task, settings, seeds, hashes of model, space and belief, versions, state of the code
+belief.json           the distribution of worlds it trains over
+checkpoints/          the newest states, each enough to go on exactly as if never stopped
+metrics.jsonl         one row per iteration
+events/               the same as TensorBoard curves
+blowups/              worlds whose physics failed, for replay
 """
 
 from __future__ import annotations

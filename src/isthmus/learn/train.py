@@ -26,6 +26,7 @@ from isthmus.learn.ppo import Collector, Critic, Learner
 from isthmus.learn.runs import Run, fill
 from isthmus.tasks.env import Env
 
+
 @dataclass(frozen=True)
 class Progress:
     """Where training stands after an iteration."""

@@ -91,14 +91,32 @@ def _ranges():
     yield vary("payload", "kg", "body:pole/payload", 0.0, (0.0, 0.3), (0.0, 0.05), doc="mass at the tip of the pole")
     yield offset("com_x", "m", "body:pole/com[0]", 0.1, 0.02, doc="the pole's centre of mass lies beside its axis")
     yield offset("com_z", "m", "body:pole/com[2]", 0.2, 0.05, doc="the pole's centre of mass lies higher")
-    yield factor("strength", "motor:slider/strength", (0.3, 1.5), (0.85, 1.1), doc="force that the motor gives, against what was asked")
+    yield factor(
+        "strength", "motor:slider/strength", (0.3, 1.5), (0.85, 1.1), doc="force that the motor gives, against what was asked"
+    )
     yield vary("cart_damping", "N·s/m", "motor:slider/viscous", 0.0, (0.0, 5.0), (0.0, 0.5), doc="viscous friction of the cart")
-    yield vary("cart_friction", "N", "motor:slider/coulomb", COULOMB, (0.0, 4.0), (0.0, 1.0), doc="Coulomb friction of the cart")
-    yield vary("pole_damping", "N·m·s/rad", "joint:hinge/damping", HINGE_DAMPING, (0.0, 0.05), (0.0, 2e-3), doc="friction of the hinge")
+    yield vary(
+        "cart_friction", "N", "motor:slider/coulomb", COULOMB, (0.0, 4.0), (0.0, 1.0), doc="Coulomb friction of the cart"
+    )
+    yield vary(
+        "pole_damping", "N·m·s/rad", "joint:hinge/damping", HINGE_DAMPING, (0.0, 0.05), (0.0, 2e-3), doc="friction of the hinge"
+    )
     yield vary("armature", "kg", "joint:slider/armature", 0.0, (0.0, 1.0), (0.0, 0.1), doc="rotor inertia seen at the cart")
-    yield vary("motor_lag", "s", "motor:slider/lag", LAG, (1e-4, 0.1), (2e-3, 0.02), scale="log", doc="time constant of the force")
-    yield vary("action_delay", "s", "link:/action_delay", 0.005, (0.0, 0.06), (0.0, 0.02), doc="from a target sent to a target in force")
-    yield vary("sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.04), (0.0, 0.01), doc="age of the signals when they are read")
+    yield vary(
+        "motor_lag", "s", "motor:slider/lag", LAG, (1e-4, 0.1), (2e-3, 0.02), scale="log", doc="time constant of the force"
+    )
+    yield vary(
+        "action_delay",
+        "s",
+        "link:/action_delay",
+        0.005,
+        (0.0, 0.06),
+        (0.0, 0.02),
+        doc="from a target sent to a target in force",
+    )
+    yield vary(
+        "sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.04), (0.0, 0.01), doc="age of the signals when they are read"
+    )
     yield offset("cart_offset", "m", "signal:cart_pos/bias[slider]", 0.2, 0.02, doc="calibration error of the cart's encoder")
     yield offset("pole_offset", "rad", "signal:pole_pos/bias[hinge]", 0.1, 0.02, doc="calibration error of the pole's encoder")
     yield vary("cart_pos_noise", "m", "signal:cart_pos/noise", 0.001, (0.0, 0.05), (0.0, 0.005), doc="standard deviation")

@@ -134,24 +134,51 @@ def crazyflie() -> Robot:
 
 def _ranges():
     yield factor("mass", "body:body/mass", (0.5, 2.0), (0.85, 1.15), doc="mass of the vehicle, with its inertia")
-    yield vary("payload", "kg", "body:body/payload", 0.0, (0.0, 0.015), (0.0, 0.005), doc="a deck or marker mount below the body")
+    yield vary(
+        "payload", "kg", "body:body/payload", 0.0, (0.0, 0.015), (0.0, 0.005), doc="a deck or marker mount below the body"
+    )
     for i, axis in enumerate("xyz"):
         yield offset(f"com_{axis}", "m", f"body:body/com[{i}]", 0.02, 0.003, doc="shift of the centre of mass")
     for motor in MOTORS:
-        yield factor(f"strength_{motor}", f"motor:{motor}/strength", (0.3, 1.5), (0.88, 1.12),
-                     doc="thrust that this rotor gives, against what was asked")
+        yield factor(
+            f"strength_{motor}",
+            f"motor:{motor}/strength",
+            (0.3, 1.5),
+            (0.88, 1.12),
+            doc="thrust that this rotor gives, against what was asked",
+        )
     yield factor("yaw_moment", "actuator:m[1-4]/gear[5]", (0.3, 3.0), (0.75, 1.3), doc="yaw moment per thrust")
-    yield vary("motor_lag", "s", "motor:m[1-4]/lag", LAG, (1e-3, 0.2), (0.02, 0.075), scale="log", doc="time constant of the thrust")
+    yield vary(
+        "motor_lag", "s", "motor:m[1-4]/lag", LAG, (1e-3, 0.2), (0.02, 0.075), scale="log", doc="time constant of the thrust"
+    )
     yield factor("drag", "opt:/viscosity", (0.05, 20.0), (0.5, 2.0), doc=f"air drag, against {DRAG:g} N·s/m")
-    yield vary("action_delay", "s", "link:/action_delay", 0.005, (0.0, 0.05), (0.0, 0.01), doc="from a target sent to a target in force")
-    yield vary("sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.05), (0.0, 0.01), doc="age of the signals when they are read")
+    yield vary(
+        "action_delay",
+        "s",
+        "link:/action_delay",
+        0.005,
+        (0.0, 0.05),
+        (0.0, 0.01),
+        doc="from a target sent to a target in force",
+    )
+    yield vary(
+        "sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.05), (0.0, 0.01), doc="age of the signals when they are read"
+    )
     for axis in "xyz":
-        yield offset(f"position_bias_{axis}", "m", f"signal:position/bias[{axis}]", 0.2, 0.01, doc="error of the positioning system")
+        yield offset(
+            f"position_bias_{axis}", "m", f"signal:position/bias[{axis}]", 0.2, 0.01, doc="error of the positioning system"
+        )
     for axis in "xy":
-        yield offset(f"trim_{axis}", "1", f"signal:quat/bias[{axis}]", 0.1, 0.008, doc="half the attitude's constant error, rad")
+        yield offset(
+            f"trim_{axis}", "1", f"signal:quat/bias[{axis}]", 0.1, 0.008, doc="half the attitude's constant error, rad"
+        )
     for axis in "xyz":
-        yield offset(f"gyro_bias_{axis}", "rad/s", f"signal:gyro/bias[{axis}]", 0.3, 0.03, doc="constant error of the gyroscope")
+        yield offset(
+            f"gyro_bias_{axis}", "rad/s", f"signal:gyro/bias[{axis}]", 0.3, 0.03, doc="constant error of the gyroscope"
+        )
     yield vary("position_noise", "m", "signal:position/noise", 0.002, (0.0, 0.1), (0.0005, 0.008), doc="standard deviation")
     yield vary("velocity_noise", "m/s", "signal:velocity/noise", 0.02, (0.0, 0.5), (0.005, 0.05), doc="standard deviation")
-    yield vary("quat_noise", "1", "signal:quat/noise", 0.002, (0.0, 0.1), (0.0005, 0.006), doc="standard deviation per component")
+    yield vary(
+        "quat_noise", "1", "signal:quat/noise", 0.002, (0.0, 0.1), (0.0005, 0.006), doc="standard deviation per component"
+    )
     yield vary("gyro_noise", "rad/s", "signal:gyro/noise", 0.03, (0.0, 1.0), (0.01, 0.1), doc="standard deviation")

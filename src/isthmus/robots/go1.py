@@ -69,9 +69,7 @@ def _xml() -> str:
     contacts = "".join(
         f'<contact name="{leg}_contact" geom1="{leg}_foot" data="found force" reduce="netforce"/>' for leg in LEGS
     )
-    belly = "".join(
-        f'<geom class="belly" pos="{x} {y} 0"/>' for x in (-0.18, 0.18) for y in (-0.04, 0.04)
-    )
+    belly = "".join(f'<geom class="belly" pos="{x} {y} 0"/>' for x in (-0.18, 0.18) for y in (-0.04, 0.04))
     return f"""
 <mujoco model="go1">
   <compiler angle="radian" autolimits="true"/>
@@ -80,7 +78,7 @@ def _xml() -> str:
     <joint armature="0.01"/>
     <default class="visual"><geom contype="0" conaffinity="0" group="2" mass="0"/></default>
     <default class="foot"><geom type="sphere" size="0.023" condim="3" contype="1" conaffinity="0" material="foot"/></default>
-    <default class="belly"><geom type="sphere" size="0.057" condim="3" contype="1" conaffinity="0" group="3" mass="0"/></default>
+    <default class="belly"><geom type="sphere" size="0.057" condim="3" contype="1" conaffinity="0" group="3"/></default>
   </default>
   <asset>
     <material name="body" rgba="0.85 0.85 0.88 1"/><material name="link" rgba="0.25 0.27 0.32 1"/>
@@ -147,16 +145,39 @@ def go1() -> Robot:
         payload_at=(0.0, 0.0, 0.1),
         mirror=Mirror(
             pairs=(("FR", "FL"), ("RR", "RL")),
-            negated=(".*/.*_hip", "gyro/[xz]", "(gravity|lin_vel|force)/y", "phase/.*", "command/(sideways|yaw)", "e/(com_y|gyro_bias_[xz])"),
+            negated=(
+                ".*/.*_hip",
+                "gyro/[xz]",
+                "(gravity|lin_vel|force)/y",
+                "phase/.*",
+                "command/(sideways|yaw)",
+                "e/(com_y|gyro_bias_[xz])",
+            ),
         ),
     )
 
 
 def _ranges():
-    yield vary("ground_friction", "1", "geom:floor/friction[0]", 0.8, (0.05, 3.0), (0.2, 1.5), scale="log",
-               doc="sliding friction between foot and ground")
-    yield vary("contact_time", "s", "geom:floor/solref[0]", 0.02, (0.01, 0.08), (0.012, 0.03), scale="log",
-               doc="time constant of the contact: larger is softer ground")
+    yield vary(
+        "ground_friction",
+        "1",
+        "geom:floor/friction[0]",
+        0.8,
+        (0.05, 3.0),
+        (0.2, 1.5),
+        scale="log",
+        doc="sliding friction between foot and ground",
+    )
+    yield vary(
+        "contact_time",
+        "s",
+        "geom:floor/solref[0]",
+        0.02,
+        (0.01, 0.08),
+        (0.012, 0.03),
+        scale="log",
+        doc="time constant of the contact: larger is softer ground",
+    )
     for part in ("trunk", "hip", "thigh", "calf"):
         body = "trunk" if part == "trunk" else f".*_{part}"
         yield factor(f"{part}_mass", f"body:{body}/mass", (0.5, 2.0), (0.85, 1.15), doc=f"mass of the {part}, with its inertia")
@@ -164,20 +185,48 @@ def _ranges():
     for i, axis in enumerate("xyz"):
         yield offset(f"com_{axis}", "m", f"body:trunk/com[{i}]", 0.08, 0.02, doc="shift of the trunk's centre of mass")
     for leg in LEGS:
-        yield factor(f"strength_{leg}", (f"motor:{leg}_.*/strength", f"motor:{leg}_.*/torque_limit"), (0.3, 1.5), (0.85, 1.1),
-                     doc="torque that the motors of this leg give, against what was asked")
+        yield factor(
+            f"strength_{leg}",
+            (f"motor:{leg}_.*/strength", f"motor:{leg}_.*/torque_limit"),
+            (0.3, 1.5),
+            (0.85, 1.1),
+            doc="torque that the motors of this leg give, against what was asked",
+        )
     yield factor("kp", "motor:.*/kp", (0.3, 3.0), (0.85, 1.15), doc="proportional gain of the motor controllers")
     yield factor("kd", "motor:.*/kd", (0.3, 3.0), (0.75, 1.3), doc="derivative gain of the motor controllers")
-    yield vary("joint_damping", "N·m·s/rad", "motor:.*/viscous", 0.01, (0.0, 0.5), (0.0, 0.05), doc="viscous friction in the joints")
+    yield vary(
+        "joint_damping", "N·m·s/rad", "motor:.*/viscous", 0.01, (0.0, 0.5), (0.0, 0.05), doc="viscous friction in the joints"
+    )
     yield vary("joint_friction", "N·m", "motor:.*/coulomb", 0.2, (0.0, 1.5), (0.0, 0.4), doc="Coulomb friction in the joints")
-    yield vary("armature", "kg·m²", "joint:.*_(hip|thigh|calf)/armature", 0.01, (0.002, 0.05), (0.006, 0.015), scale="log",
-               doc="rotor inertia seen at the joint")
-    yield vary("action_delay", "s", "link:/action_delay", 0.01, (0.0, 0.06), (0.0, 0.02), doc="from a target sent to a target in force")
-    yield vary("sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.04), (0.0, 0.01), doc="age of the signals when they are read")
+    yield vary(
+        "armature",
+        "kg·m²",
+        "joint:.*_(hip|thigh|calf)/armature",
+        0.01,
+        (0.002, 0.05),
+        (0.006, 0.015),
+        scale="log",
+        doc="rotor inertia seen at the joint",
+    )
+    yield vary(
+        "action_delay", "s", "link:/action_delay", 0.01, (0.0, 0.06), (0.0, 0.02), doc="from a target sent to a target in force"
+    )
+    yield vary(
+        "sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.04), (0.0, 0.01), doc="age of the signals when they are read"
+    )
     for axis in "xyz":
-        yield offset(f"gyro_bias_{axis}", "rad/s", f"signal:gyro/bias[{axis}]", 0.3, 0.05, doc="constant error of the gyroscope")
+        yield offset(
+            f"gyro_bias_{axis}", "rad/s", f"signal:gyro/bias[{axis}]", 0.3, 0.05, doc="constant error of the gyroscope"
+        )
     for joint in JOINTS:
-        yield offset(f"encoder_offset_{joint}", "rad", f"signal:joint_pos/bias[{joint}]", 0.2, 0.02, doc="calibration error of the encoder")
+        yield offset(
+            f"encoder_offset_{joint}",
+            "rad",
+            f"signal:joint_pos/bias[{joint}]",
+            0.2,
+            0.02,
+            doc="calibration error of the encoder",
+        )
     yield vary("joint_pos_noise", "rad", "signal:joint_pos/noise", 0.005, (0.0, 0.1), (0.002, 0.015), doc="standard deviation")
     yield vary("joint_vel_noise", "rad/s", "signal:joint_vel/noise", 0.3, (0.0, 5.0), (0.1, 1.0), doc="standard deviation")
     yield vary("gyro_noise", "rad/s", "signal:gyro/noise", 0.05, (0.0, 1.0), (0.02, 0.2), doc="standard deviation")

@@ -105,14 +105,38 @@ def _ranges():
     yield vary("payload", "kg", "body:weight/payload", 0.0, (0.0, 0.5), (0.0, 0.08), doc="mass added to the weight")
     yield offset("com_x", "m", "body:weight/com[0]", 0.05, 0.01, doc="the weight sits beside the rod's axis")
     yield offset("com_z", "m", "body:weight/com[2]", 0.05, 0.01, doc="the weight sits higher on the rod")
-    yield factor("strength", "motor:hinge/strength", (0.3, 1.5), (0.9, 1.1), doc="torque that the motor gives, against what was asked")
+    yield factor(
+        "strength", "motor:hinge/strength", (0.3, 1.5), (0.9, 1.1), doc="torque that the motor gives, against what was asked"
+    )
     yield vary("joint_damping", "N·m·s/rad", "motor:hinge/viscous", VISCOUS, (0.0, 0.5), (0.02, 0.15), doc="viscous friction")
     yield vary("joint_friction", "N·m", "motor:hinge/coulomb", COULOMB, (0.0, 0.6), (0.0, 0.2), doc="Coulomb friction")
-    yield vary("armature", "kg·m²", "joint:hinge/armature", ARMATURE, (5e-4, 0.02), (1.5e-3, 4e-3), scale="log",
-               doc="rotor inertia seen at the joint")
-    yield vary("motor_lag", "s", "motor:hinge/lag", LAG, (1e-4, 0.1), (2e-3, 0.015), scale="log", doc="time constant of the torque")
-    yield vary("action_delay", "s", "link:/action_delay", 0.005, (0.0, 0.06), (0.0, 0.02), doc="from a target sent to a target in force")
-    yield vary("sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.04), (0.0, 0.01), doc="age of the signals when they are read")
+    yield vary(
+        "armature",
+        "kg·m²",
+        "joint:hinge/armature",
+        ARMATURE,
+        (5e-4, 0.02),
+        (1.5e-3, 4e-3),
+        scale="log",
+        doc="rotor inertia seen at the joint",
+    )
+    yield vary(
+        "motor_lag", "s", "motor:hinge/lag", LAG, (1e-4, 0.1), (2e-3, 0.015), scale="log", doc="time constant of the torque"
+    )
+    yield vary(
+        "action_delay",
+        "s",
+        "link:/action_delay",
+        0.005,
+        (0.0, 0.06),
+        (0.0, 0.02),
+        doc="from a target sent to a target in force",
+    )
+    yield vary(
+        "sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.04), (0.0, 0.01), doc="age of the signals when they are read"
+    )
     yield offset("encoder_offset", "rad", "signal:joint_pos/bias[hinge]", 0.2, 0.03, doc="calibration error of the encoder")
-    yield vary("joint_pos_noise", "rad", "signal:joint_pos/noise", 0.0015, (0.0, 0.05), (0.0005, 0.005), doc="standard deviation")
+    yield vary(
+        "joint_pos_noise", "rad", "signal:joint_pos/noise", 0.0015, (0.0, 0.05), (0.0005, 0.005), doc="standard deviation"
+    )
     yield vary("joint_vel_noise", "rad/s", "signal:joint_vel/noise", 0.1, (0.0, 2.0), (0.02, 0.3), doc="standard deviation")

@@ -209,7 +209,9 @@ class Inertia:
         if len(self.moved):
             factor, payload = density[:, self.moved], arrays["inertia.payload"][ids][:, self.moved]
             shift = arrays["inertia.com"][ids].reshape(len(ids), -1, 3)[:, self.moved]
-            mass, com, quat, inertia = rows = [np.repeat(self.nominal[f][None, self.moved], len(ids), axis=0) for f in self.FIELDS]
+            mass, com, quat, inertia = rows = [
+                np.repeat(self.nominal[f][None, self.moved], len(ids), axis=0) for f in self.FIELDS
+            ]
             changed = (factor != 1.0) | (shift != 0.0).any(-1) | (payload != 0.0)
             if changed.any():
                 change = (factor[changed], shift[changed], payload[changed], *self.payload)

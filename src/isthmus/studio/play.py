@@ -1,7 +1,7 @@
 """A policy in a browser: the robot walks while the numbers of its world are changed.
 
-    serve(get_task("go1/walk"), actor)          until Ctrl-C
-    replay(Path("runs/a/blowup-000.npz"))       the last moments of a world whose physics failed
+serve(get_task("go1/walk"), actor)          until Ctrl-C
+replay(Path("runs/a/blowup-000.npz"))       the last moments of a world whose physics failed
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _start(rng: np.random.Generator, k: int, robot: Robot, width: float) -> tupl
     axis = rng.standard_normal((k, 3))
     axis /= np.linalg.norm(axis, axis=1, keepdims=True)
     half = rng.uniform(0, TILT, (k, 1)) / 2
-    place = rng.uniform(-ROOM, ROOM, (k, 3)) + [0.0, 0.0, HEIGHT]
+    place = rng.uniform(-ROOM, ROOM, (k, 3)) + np.array([0.0, 0.0, HEIGHT])
     qpos = np.concatenate([place, np.cos(half), np.sin(half) * axis], axis=1)
     qvel = np.concatenate([rng.uniform(-SPEED, SPEED, (k, 3)), rng.uniform(-SPIN, SPIN, (k, 3))], axis=1)
     return qpos, qvel

@@ -63,7 +63,11 @@ def swingup() -> Task:
         policy=Policy(observe=(Observe("joint_pos", "angle"), Observe("joint_vel", scale=0.2)), reach=TORQUE, clip=1.5),
         start=_start,
         critic=(
-            Seen("angle", ("sin_hinge", "cos_hinge"), lambda s: torch.cat([torch.sin(s.joint_pos), torch.cos(s.joint_pos)], dim=1)),
+            Seen(
+                "angle",
+                ("sin_hinge", "cos_hinge"),
+                lambda s: torch.cat([torch.sin(s.joint_pos), torch.cos(s.joint_pos)], dim=1),
+            ),
             Seen("joint_vel", JOINT, lambda s: s.joint_vel * 0.2),
             Seen("energy", ("excess",), lambda s: energy_error(s)[:, None]),
             Seen("target", JOINT, lambda s: s.target / TORQUE),

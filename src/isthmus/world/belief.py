@@ -148,5 +148,3 @@ def adopt(belief: Belief, space: Space, where: str = "belief") -> Belief:
         if space[p.name] != p:
             raise BadInput(f"{where}: parameter {p.name!r} means something else here (unit, bounds or target differ).")
     return Belief(space, belief.factors)
-
-

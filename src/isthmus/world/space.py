@@ -1,8 +1,8 @@
 """An ordered set of unknowns, and the coordinates in which they are handled.
 
-    e   physical values, shape (..., d)
-    u   unit cube: u = (s(e) - s(low)) / (s(high) - s(low)), with s the identity or the logarithm
-    z   unconstrained: z = logit(u), the whole real line
+e   physical values, shape (..., d)
+u   unit cube: u = (s(e) - s(low)) / (s(high) - s(low)), with s the identity or the logarithm
+z   unconstrained: z = logit(u), the whole real line
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.files import content_hash, read_json, write_json
 from isthmus.errors import BadInput, unknown
+from isthmus.files import content_hash, read_json, write_json
 from isthmus.world.param import Param
 
 MAX_PARAMS = 4096
@@ -94,8 +94,7 @@ class Space:
             where = np.argwhere(bad)[0]
             p = self.params[where[-1]]
             raise BadInput(
-                f"parameter {p.name!r} = {e[tuple(where)]:g} {p.unit} lies outside its hard bounds "
-                f"[{p.low:g}, {p.high:g}]."
+                f"parameter {p.name!r} = {e[tuple(where)]:g} {p.unit} lies outside its hard bounds [{p.low:g}, {p.high:g}]."
             )
 
     # Coordinates ---------------------------------------------------------------------------------------------
@@ -175,7 +174,8 @@ def _param_from_dict(row: Any, where: str) -> Param:
     try:
         for text in (row["name"], row["unit"], row.get("doc", ""), *targets):
             text.encode()
-        return Param(**(row | {"targets": tuple(targets)}))
+        given: dict[str, Any] = row | {"targets": tuple(targets)}
+        return Param(**given)
     except UnicodeEncodeError:
         raise BadInput(f"{where}: parameter {row['name']!r} has text that is not Unicode.") from None
     except OverflowError:

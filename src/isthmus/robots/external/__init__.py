@@ -2,7 +2,7 @@
 
     get_robot("menagerie:unitree_go2")
     get_robot("arm/arm.urdf")
-    get_robot("arm/arm.toml")                 a config that names its model; see external_config.py
+    get_robot("arm/arm.toml")                 a config that names its model; see config.py beside this file
 
 What the config does not say is read from the model: joints, actuators and their limits, the home pose from a keyframe.
 """
@@ -18,9 +18,9 @@ import numpy as np
 
 from isthmus.data.contract import Contract, Signal
 from isthmus.errors import BadInput, unknown
-from isthmus.robots.external_anatomy import Anatomy, roots
-from isthmus.robots.external_config import Config, read_config
-from isthmus.robots.external_infer import (
+from isthmus.robots.external.anatomy import Anatomy, roots
+from isthmus.robots.external.config import Config, read_config
+from isthmus.robots.external.infer import (
     base_of,
     default_of,
     drive_of,
@@ -35,7 +35,7 @@ from isthmus.robots.external_infer import (
     touches,
     unit_of,
 )
-from isthmus.robots.external_model import (
+from isthmus.robots.external.model import (
     ONE_AXIS,
     actuators,
     add_feet,
@@ -45,8 +45,8 @@ from isthmus.robots.external_model import (
     name_everything,
     read_model,
 )
-from isthmus.robots.external_params import configured
-from isthmus.robots.external_space import ranges
+from isthmus.robots.external.params import configured
+from isthmus.robots.external.space import ranges
 from isthmus.robots.ranges import space_and_prior
 from isthmus.sim import bind
 from isthmus.sim.robot import Robot, compile_spec, read_spec
@@ -144,7 +144,7 @@ def build(config: Config, folder: Path) -> Robot:
         feet=config.feet,
         payload_at=config.payload_at,  # type: ignore[arg-type]
         doc=f"{len(labels)} motors, {drive} drive at {1.0 / tick:g} Hz, from {path.name}",
-        figures={"model": path.name, "ranges": "in proportion to those of our own robots; see external_space.py"},
+        figures={"model": path.name, "ranges": "in proportion to those of our own robots; see external/space.py"},
     )
     bind.resolve(space, robot)
     return robot

@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from isthmus.data.contract import Signal
-from isthmus.robots.external_model import Actuator
+from isthmus.robots.external.model import Actuator
 from isthmus.sim.robot import Motors
 
 

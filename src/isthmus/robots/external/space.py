@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import mujoco
 import numpy as np
 
-from isthmus.robots.external_anatomy import Anatomy
+from isthmus.robots.external.anatomy import Anatomy
 from isthmus.robots.ranges import Range, factor, offset, vary
 
 

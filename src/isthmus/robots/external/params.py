@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from isthmus.errors import BadInput, unknown
-from isthmus.robots.external_config import Config, excluded
+from isthmus.robots.external.config import Config, excluded
 from isthmus.robots.ranges import Range
 from isthmus.world import Param
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus.errors import BadInput, unknown
 from isthmus.files import content_hash
-from isthmus.robots.external_config import Config
+from isthmus.robots.external.config import Config
 from isthmus.sim.robot import compile_spec
 
 MAX_MODEL_BYTES = 64 * 1024 * 1024

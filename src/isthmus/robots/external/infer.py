@@ -7,9 +7,9 @@ import numpy as np
 
 from isthmus.data.contract import Signal, xyz
 from isthmus.errors import BadInput, unknown
-from isthmus.robots.external_anatomy import moving_bodies, roots
-from isthmus.robots.external_config import Config, per_joint
-from isthmus.robots.external_model import Actuator
+from isthmus.robots.external.anatomy import moving_bodies, roots
+from isthmus.robots.external.config import Config, per_joint
+from isthmus.robots.external.model import Actuator
 from isthmus.sim.robot import Drive, Motors
 
 MAX_SUBSTEPS = 1000
