@@ -160,6 +160,7 @@ class Actor(nn.Module):
     gait_offset: Tensor
     gait_lift: Tensor
     reach: Tensor
+    mix: Tensor
     low: Tensor
     high: Tensor
 
@@ -178,6 +179,10 @@ class Actor(nn.Module):
         self.register_buffer("reach", torch.tensor(reach, dtype=torch.float32))
         self.register_buffer("low", torch.tensor(shape.target.low or (-float("inf"),) * m, dtype=torch.float32))
         self.register_buffer("high", torch.tensor(shape.target.high or (float("inf"),) * m, dtype=torch.float32))
+        if shape.policy.mix:
+            if shape.mirror is not None or {len(row) for row in shape.policy.mix} != {m} or len(shape.policy.mix) != m:
+                raise BadInput(f"a mix is a square table with {m} rows, for a robot without a mirror image.")
+            self.register_buffer("mix", torch.tensor(shape.policy.mix, dtype=torch.float32))
         self.normalize = Normalizer(self.inputs)
         net = mlp(self.inputs, shape.hidden, m, 0.01)
         self.net: nn.Module = net
@@ -214,7 +219,10 @@ class Actor(nn.Module):
     def target(self, action: Tensor, memory: Memory) -> Tensor:
         """Targets in the robot's units, inside its limits."""
         c = self.shape.policy.clip
-        target = self.default + self.reach * action.clamp(-c, c)
+        action = action.clamp(-c, c)
+        if self.shape.policy.mix:
+            action = action @ self.mix.T
+        target = self.default + self.reach * action
         if self.gait is not None:
             swing = torch.sin(2 * torch.pi * (memory["phase"] + self.gait_offset)).clamp_min(0.0)
             target = target + self.gait_lift * swing * memory["gate"]

@@ -1,20 +1,26 @@
-"""PPO settings per task, found by measurement (docs/lab-notes.md)."""
+"""PPO settings per task and the training time they need, found by measurement (docs/lab-notes.md)."""
 
 from __future__ import annotations
 
 from isthmus.learn.ppo import PPO
 
-RECIPES: dict[str, PPO] = {
-    "go1/walk": PPO(init_std=0.5),
-    "go1/terrain": PPO(init_std=0.5),
-}
+WALK = PPO(
+    worlds=1024,
+    ticks=16,
+    minibatch=2048,
+    hidden=(64, 64),
+    critic_hidden=(64, 64),
+    init_std=0.3,
+    wanted_kl=0.02,
+    entropy=0.002,
+)
+
+RECIPES: dict[str, PPO] = {"go1/walk": WALK, "go1/terrain": WALK}
+MINUTES: dict[str, float] = {"go1/walk": 3.0, "go1/terrain": 15.0}
 
 
 def recipe(task: str) -> PPO:
     return RECIPES.get(task, PPO())
-
-
-MINUTES: dict[str, float] = {"go1/walk": 5.0, "go1/terrain": 15.0}
 
 
 def budget(task: str) -> float:

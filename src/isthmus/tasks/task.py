@@ -89,6 +89,9 @@ class Policy:
     observe: tuple[Observe, ...]
     reach: tuple[float, ...] | float
     """Change of the target per unit of action, in the target's unit."""
+    mix: tuple[tuple[float, ...], ...] = ()
+    """How actions combine into targets, one row per target component; empty means one action each. A quadrotor's
+    actions are total thrust, roll, pitch and yaw: noise in one then does not tumble the others."""
     history: int = 1
     """Observations stacked, newest last."""
     clip: float = 4.0

@@ -1,0 +1,21 @@
+"""Teach a pendulum to swing up in worlds that all differ a little, and see how well it does.
+
+    python examples/01_pendulum.py
+"""
+
+import tempfile
+from pathlib import Path
+
+from isthmus.learn import runs
+from isthmus.learn.evaluate import evaluate
+from isthmus.learn.recipes import recipe
+from isthmus.learn.train import train
+from isthmus.tasks import get_task
+
+task = get_task("pendulum/swingup")
+plan = runs.Plan("pendulum/swingup", steps=600_000, settings=recipe("pendulum/swingup"))
+with tempfile.TemporaryDirectory() as folder:
+    run = runs.create(Path(folder) / "run", plan, task, task.robot.prior)
+    trainer = train(run, resume=False, report=lambda p: None)
+result = evaluate(task, trainer.actor, worlds=100)
+print(f"success in {100 * result.success.rate:.0f} % of 100 worlds after {trainer.seconds:.0f} s of training")
