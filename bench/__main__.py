@@ -17,6 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does, before torch is loaded
+
 from bench import goals, speed
 
 

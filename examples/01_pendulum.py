@@ -1,6 +1,6 @@
 """Teach a pendulum to swing up in worlds that all differ a little, and see how well it does.
 
-    python examples/01_pendulum.py
+python examples/01_pendulum.py
 """
 
 import tempfile

@@ -1,6 +1,6 @@
 """e as a value: sample it, apply it, and see what it does to the same push on the same robot.
 
-    python examples/02_worlds.py
+python examples/02_worlds.py
 """
 
 import numpy as np

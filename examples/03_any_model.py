@@ -1,6 +1,6 @@
 """A robot of your own: an MJCF file and nothing else, in 64 different worlds.
 
-    python examples/03_any_model.py
+python examples/03_any_model.py
 """
 
 import tempfile

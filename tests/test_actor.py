@@ -68,7 +68,7 @@ def test_a_frame_holds_the_prepared_signals_and_the_last_action(actor):
     signals, memory = signals_of(actor), actor.memory(N)
     memory["action"] = torch.arange(actor.shape.target.size).float().repeat(N, 1)
     frame = actor.observe(signals, memory)[0].view(N, -1, actor.frame)[:, -1]
-    parts = torch.cat([prepare(o, signals[o.signal], actor.default) for o in actor.shape.policy.observe], dim=1)
+    parts = torch.cat([prepare(o, signals, actor.default) for o in actor.shape.policy.observe], dim=1)
     assert torch.equal(frame[:, : parts.shape[1]], parts)
     assert torch.equal(frame[:, -actor.shape.target.size :], memory["action"])
 
@@ -146,11 +146,11 @@ def test_an_unknown_preparation_is_refused():
 def test_preparations_are_what_they_say():
     x = torch.tensor([[0.3, -1.2]])
     default = torch.tensor([0.1, 0.2])
-    assert torch.allclose(prepare(Observe("q", "value", 2.0), x, default), 2 * x)
-    assert torch.allclose(prepare(Observe("q", "offset", 0.5), x, default), 0.5 * (x - default))
-    assert torch.allclose(prepare(Observe("q", "angle"), x, default), torch.cat([x.sin(), x.cos()], dim=1))
+    assert torch.allclose(prepare(Observe("q", "value", 2.0), {"q": x}, default), 2 * x)
+    assert torch.allclose(prepare(Observe("q", "offset", 0.5), {"q": x}, default), 0.5 * (x - default))
+    assert torch.allclose(prepare(Observe("q", "angle"), {"q": x}, default), torch.cat([x.sin(), x.cos()], dim=1))
     q = torch.nn.functional.normalize(torch.randn(20, 4, generator=torch.Generator().manual_seed(0)))
     mats = torch.from_numpy(quat_to_mat(q.numpy()))
     assert torch.allclose(rotation_of(q).view(20, 3, 3), mats, atol=1e-6)
-    assert torch.allclose(prepare(Observe("q", "attitude"), 3 * q, default).view(20, 3, 3), mats, atol=1e-6)
-    assert torch.allclose(prepare(Observe("q", "gravity"), 3 * q, default), -mats[:, 2], atol=1e-6)
+    assert torch.allclose(prepare(Observe("q", "attitude"), {"q": 3 * q}, default).view(20, 3, 3), mats, atol=1e-6)
+    assert torch.allclose(prepare(Observe("q", "gravity"), {"q": 3 * q}, default), -mats[:, 2], atol=1e-6)

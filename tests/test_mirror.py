@@ -118,7 +118,7 @@ def test_policy_and_value_treat_a_mirror_image_as_a_mirror_image(name):
             module.normalize.update(x, module.net.reflect)
             assert torch.allclose(reflect(module.normalize(x)), module.normalize(reflect(x)), atol=1e-5)
             if module is actor:
-                out = reflection([(list(actor.shape.target.labels), "target")], task.robot.mirror)
+                out = reflection([actor.shape.action()], task.robot.mirror)
                 want = actor.act(x)[:, list(out.order)] * torch.tensor(out.signs)
                 assert torch.allclose(actor.act(reflect(x)), want, atol=1e-5)
                 assert want.abs().max() > 0.01
@@ -133,10 +133,15 @@ def test_without_symmetry_the_network_is_free(name):
     torch.manual_seed(0)
     actor = Actor(Shape.of(task, (16,), mirrored=False))
     r = reflection(actor.shape.parts() * actor.shape.policy.history, task.robot.mirror)
-    out = reflection([(list(actor.shape.target.labels), "target")], task.robot.mirror)
+    out = reflection([actor.shape.action()], task.robot.mirror)
     x = torch.randn(20, actor.inputs, generator=torch.Generator().manual_seed(0))
     image = actor.act(x[:, list(r.order)] * torch.tensor(r.signs))
     assert not torch.allclose(image, actor.act(x)[:, list(out.order)] * torch.tensor(out.signs), atol=1e-4)
+
+
+def image_of(x: torch.Tensor, part, task) -> torch.Tensor:
+    r = reflection([part], task.robot.mirror)
+    return x[:, list(r.order)] * torch.tensor(r.signs)
 
 
 @pytest.mark.parametrize("name", MIRRORED)
@@ -150,9 +155,22 @@ def test_mirrored_actions_are_mirrored_targets(name):
     if "phase" in memory:
         memory |= {"phase": torch.linspace(0, 0.99, 30)[:, None], "gate": torch.ones(30, 1)}
     other = memory | ({"phase": memory["phase"] + 0.5} if "phase" in memory else {})
-    r = reflection([(list(actor.shape.target.labels), "target")], task.robot.mirror)
-    image = lambda x: x[:, list(r.order)] * torch.tensor(r.signs)
-    assert torch.allclose(actor.target(image(action), other), image(actor.target(action, memory)), atol=1e-5)
+    there = actor.target(image_of(action, actor.shape.action(), task), other)
+    here = image_of(actor.target(action, memory), (list(actor.shape.target.labels), "target"), task)
+    assert torch.allclose(there, here, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [n for n in MIRRORED if get_task(n).policy.reflexes])
+def test_the_reflex_to_a_mirrored_signal_is_the_mirrored_reflex(name):
+    task = get_task(name)
+    actor = Actor(Shape.of(task, (16,)))
+    g = torch.Generator().manual_seed(3)
+    signals = {s.name: torch.randn(40, s.size, generator=g) for s in actor.shape.signals}
+    other = {s.name: image_of(signals[s.name], (list(s.labels), s.name), task) for s in actor.shape.signals}
+    _, memory = actor.observe(signals, actor.memory(40))
+    _, there = actor.observe(other, actor.memory(40))
+    assert torch.allclose(there["reflex"], image_of(memory["reflex"], actor.shape.action(), task), atol=1e-4)
+    assert memory["reflex"].abs().max() > 0.1
 
 
 # Physics ---------------------------------------------------------------------------------------------------------------
@@ -201,13 +219,13 @@ def test_observation_and_critic_of_a_mirrored_world_are_the_mirror_images(name):
     if "phase" in memory:
         memory["phase"][1] = 0.5
     parts = actor.shape.parts() * actor.shape.policy.history
-    labels = robot.contract.target.labels
+    labels, kind = actor.shape.action()
     for _ in range(6):
         observation, memory = actor.observe(env.signals(), memory)
         r = reflection(parts, robot.mirror)
         assert torch.allclose(observation[1], observation[0, list(r.order)] * torch.tensor(r.signs), atol=1e-4)
         a = rng.uniform(-0.5, 0.5, len(labels))
-        action = torch.tensor(np.stack([a, swap(a, labels, "target", robot.mirror)])).float()
+        action = torch.tensor(np.stack([a, swap(a, labels, kind, robot.mirror)])).float()
         env.step(actor.target(action, memory))
         memory = actor.remember(memory, action)
         seen, r = env.critic(), reflection(env.critic_labels(), robot.mirror)

@@ -10,12 +10,14 @@ import pytest
 import torch
 from scipy.special import ellipk
 
+from isthmus.learn.actor import Actor, Shape
 from isthmus.learn.mirror import reflection
 from isthmus.robots import ROBOTS, get_robot
 from isthmus.robots.cartpole import CART, HALF, HINGE_DAMPING, POLE
 from isthmus.robots.crazyflie import ARM, DRAG, HOVER, INERTIA, MASS, MOMENT, MOTORS, PLACE, TURN
 from isthmus.robots.pendulum import GRAVITY_TORQUE, TORQUE
 from isthmus.robots.pendulum import INERTIA as SWUNG
+from isthmus.sim.disturb import Disturbance
 from isthmus.sim.engine import Engine
 from isthmus.sim.robot import Robot
 from isthmus.tasks import cartpole as balance_task
@@ -334,11 +336,31 @@ def test_heading_counts_turns_about_the_vertical_only():
     np.testing.assert_allclose(hover_task.heading_error(s), [0.0, 1.0, 2.0, 0.0], atol=1e-6)
 
 
-def test_the_wanted_approach_is_straight_and_slows_down():
+def test_closeness_is_1_at_the_place_and_half_at_its_width():
     env, _ = state_of("crazyflie", [[0.0, 0.0, 1.5, 1.0, 0.0, 0.0, 0.0]] * 3)
-    env.command[:] = torch.tensor([[2.0, 0.0, 1.5], [0.2, 0.0, 1.5], [0.0, 0.0, 1.5]])
-    env.engine.qvel[:, 0] = [1.0, 0.4, 0.0]
-    np.testing.assert_allclose(hover_task.approach(env.read()), 1.0, atol=1e-6)
+    env.command[:] = torch.tensor([[0.0, 0.0, 1.5], [0.4, 0.0, 1.5], [0.0, 4.0, 1.5]])
+    np.testing.assert_allclose(hover_task.close(env.read()), [1.0, 0.5, 1 / 101], atol=1e-6)
+
+
+def test_reflexes_level_out_a_tilted_drone():
+    """With no action at all, the nominal drone is level and slow two seconds after a tilt of 60 degrees."""
+    task = get_task("crazyflie/hover")
+    env = Env(task, 64, seed=0, threads=1, training=False, e=np.tile(task.robot.space.nominal, (64, 1)))
+    env.disturber.config = Disturbance()
+    env.disturber.reset(np.arange(64))
+    actor = Actor(Shape.of(task, (4,)))
+    with torch.no_grad():
+        actor.log_std.zero_()
+        actor.act = lambda observation: torch.zeros(len(observation), 4)
+        memory = actor.memory(64)
+        for _ in range(round(2.0 / env.engine.tick)):
+            target, memory = actor(env.signals(), memory)
+            env.step(target)
+    s = env.state_now
+    alive = s.time > 1.9
+    assert alive.float().mean() > 0.9
+    assert (-s.gravity[alive, 2]).min() > np.cos(np.deg2rad(15))
+    assert s.qvel[alive, :3].norm(dim=1).max() < 1.0
 
 
 def test_hover_starts_within_60_degrees_and_about_a_metre_from_the_command():

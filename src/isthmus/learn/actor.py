@@ -3,7 +3,7 @@
     frame    = each observed signal, prepared and scaled, and the last action          (n, f)
     history  = the last h frames, newest last                                          (n, h f)
     action   = net(normalize(history))                                                 (n, m)
-    target   = clip(default + gait(phase) + reach · clip(action))                      (n, m)
+    target   = clip(default + gait(phase) + reach · mix (clip(action) + reflex))       (n, m)
 
 What the module remembers between ticks (`Memory`) goes in and out explicitly, so that it can be exported as a graph.
 """
@@ -47,7 +47,10 @@ class Shape:
         """The shape of an actor for a task; observing what the robot cannot sense is an error."""
         contract = task.robot.contract
         offered = sensed(contract, task)
-        chosen = tuple(dict.fromkeys(_pick(o, offered, task) for o in task.policy.observe))
+        wanted = [*task.policy.observe, *(r.observe for r in task.policy.reflexes)]
+        names = [name for o in wanted for name in (o.signal, o.minus) if name]
+        gate = [task.policy.gait.gate] if task.policy.gait else []
+        chosen = tuple(dict.fromkeys(_pick(name, offered, task) for name in (*names, *gate)))
         mirror = task.robot.mirror if mirrored else None
         return Shape(chosen, contract.target, task.robot.default, task.policy, contract.rate, hidden, mirror)
 
@@ -56,7 +59,11 @@ class Shape:
         by_name = {s.name: s for s in self.signals}
         found = [prepared_labels(o, by_name[o.signal]) for o in self.policy.observe]
         clock: list[Part] = [(["sin", "cos"], "phase")] if self.policy.gait else []
-        return [*found, *clock, (list(self.target.labels), "target")]
+        return [*found, *clock, self.action()]
+
+    def action(self) -> Part:
+        """Labels of the action."""
+        return (list(self.policy.actions), "action") if self.policy.mix else (list(self.target.labels), "target")
 
 
 def sensed(contract: Contract, task: Task) -> dict[str, Signal]:
@@ -65,10 +72,10 @@ def sensed(contract: Contract, task: Task) -> dict[str, Signal]:
     return named | ({task.command.signal.name: task.command.signal} if task.command else {})
 
 
-def _pick(observe: Observe, offered: dict[str, Signal], task: Task) -> Signal:
-    if observe.signal not in offered:
-        raise unknown("signal", observe.signal, offered, f"the observation of {task.name}: {task.robot.name} cannot sense it")
-    return offered[observe.signal]
+def _pick(name: str, offered: dict[str, Signal], task: Task) -> Signal:
+    if name not in offered:
+        raise unknown("signal", name, offered, f"the observation of {task.name}: {task.robot.name} cannot sense it")
+    return offered[name]
 
 
 def prepared_labels(observe: Observe, signal: Signal) -> Part:
@@ -87,8 +94,11 @@ def prepared_labels(observe: Observe, signal: Signal) -> Part:
     return labels[observe.as_], signal.name if observe.as_ in ("value", "offset") else observe.as_
 
 
-def prepare(observe: Observe, x: Tensor, default: Tensor) -> Tensor:
+def prepare(observe: Observe, signals: dict[str, Tensor], default: Tensor) -> Tensor:
     """One part of the frame."""
+    x = signals[observe.signal]
+    if observe.minus:
+        x = x - signals[observe.minus]
     if observe.as_ == "offset":
         x = x - default
     elif observe.as_ == "gravity":
@@ -161,6 +171,7 @@ class Actor(nn.Module):
     gait_lift: Tensor
     reach: Tensor
     mix: Tensor
+    reflex: Tensor
     low: Tensor
     high: Tensor
 
@@ -180,14 +191,17 @@ class Actor(nn.Module):
         self.register_buffer("low", torch.tensor(shape.target.low or (-float("inf"),) * m, dtype=torch.float32))
         self.register_buffer("high", torch.tensor(shape.target.high or (float("inf"),) * m, dtype=torch.float32))
         if shape.policy.mix:
-            if shape.mirror is not None or {len(row) for row in shape.policy.mix} != {m} or len(shape.policy.mix) != m:
-                raise BadInput(f"a mix is a square table with {m} rows, for a robot without a mirror image.")
+            if {len(row) for row in shape.policy.mix} != {m} or not len(shape.policy.mix) == len(shape.policy.actions) == m:
+                raise BadInput(f"a mix is a square table with {m} rows, and {m} named actions.")
             self.register_buffer("mix", torch.tensor(shape.policy.mix, dtype=torch.float32))
+        if shape.policy.reflexes:
+            gains = [torch.tensor(r.gain, dtype=torch.float32) for r in shape.policy.reflexes]
+            self.register_buffer("reflex", torch.cat(gains, dim=1))
         self.normalize = Normalizer(self.inputs)
         net = mlp(self.inputs, shape.hidden, m, 0.01)
         self.net: nn.Module = net
         if shape.mirror is not None:
-            outputs = reflection([(list(shape.target.labels), "target")], shape.mirror)
+            outputs = reflection([shape.action()], shape.mirror)
             self.net = Symmetric(net, reflection(parts * history, shape.mirror), outputs)
         self.log_std = nn.Parameter(torch.full((m,), init_std).log())
 
@@ -195,16 +209,21 @@ class Actor(nn.Module):
         """What an actor remembers before its first tick."""
         m, h = self.shape.target.size, self.shape.policy.history
         kept = {"frames": torch.zeros(n, h, self.frame), "action": torch.zeros(n, m), "started": torch.zeros(n, 1)}
-        return kept if self.gait is None else kept | {"phase": torch.zeros(n, 1), "gate": torch.zeros(n, 1)}
+        if self.gait is not None:
+            kept |= {"phase": torch.zeros(n, 1), "gate": torch.zeros(n, 1)}
+        return kept | {"reflex": torch.zeros(n, m)} if self.shape.policy.reflexes else kept
 
     def observe(self, signals: dict[str, Tensor], memory: Memory) -> tuple[Tensor, Memory]:
         """Build the observation, (n, inputs). The first frame of an episode fills the whole history."""
-        parts = [prepare(o, signals[o.signal], self.default) for o in self.shape.policy.observe]
+        parts = [prepare(o, signals, self.default) for o in self.shape.policy.observe]
         kept = dict(memory)
         if self.gait is not None:
             kept["gate"] = (10.0 * signals[self.gait.gate].norm(dim=1, keepdim=True)).clamp(0.0, 1.0)
             angle = 2 * torch.pi * memory["phase"]
             parts += [torch.sin(angle) * kept["gate"], torch.cos(angle) * kept["gate"]]
+        if self.shape.policy.reflexes:
+            seen = [prepare(r.observe, signals, self.default) for r in self.shape.policy.reflexes]
+            kept["reflex"] = torch.cat(seen, dim=1) @ self.reflex.T
         frame = torch.cat([*parts, memory["action"]], dim=1)[:, None]
         h = self.shape.policy.history
         shifted = torch.cat([memory["frames"][:, 1:], frame], dim=1)
@@ -220,6 +239,8 @@ class Actor(nn.Module):
         """Targets in the robot's units, inside its limits."""
         c = self.shape.policy.clip
         action = action.clamp(-c, c)
+        if self.shape.policy.reflexes:
+            action = action + memory["reflex"]
         if self.shape.policy.mix:
             action = action @ self.mix.T
         target = self.default + self.reach * action

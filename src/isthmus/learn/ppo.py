@@ -101,8 +101,20 @@ class Collector:
         self.observation, self.memory = actor.observe(env.signals(), self.memory)
         self.critic_input = env.critic()
 
-    @torch.no_grad()
     def collect(self) -> tuple[Batch, list[dict]]:
+        """Experience of one iteration, and the statistics of the episodes that ended in it.
+
+        The tensors are small and the physics wants the cores: torch keeps to one thread meanwhile.
+        """
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with torch.no_grad():
+                return self._collect()
+        finally:
+            torch.set_num_threads(threads)
+
+    def _collect(self) -> tuple[Batch, list[dict]]:
         env, actor, c = self.env, self.actor, self.config
         steps, n, m = c.ticks, env.n, actor.shape.target.size
         obs = torch.empty(steps, n, actor.inputs)

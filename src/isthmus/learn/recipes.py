@@ -15,8 +15,19 @@ WALK = PPO(
     entropy=0.002,
 )
 
-RECIPES: dict[str, PPO] = {"go1/walk": WALK, "go1/terrain": WALK}
-MINUTES: dict[str, float] = {"go1/walk": 3.0, "go1/terrain": 15.0}
+HOVER = PPO(
+    worlds=1024,
+    ticks=16,
+    minibatch=2048,
+    hidden=(64, 64),
+    critic_hidden=(64, 64),
+    init_std=0.5,
+    wanted_kl=0.02,
+    entropy=0.003,
+)
+
+RECIPES: dict[str, PPO] = {"go1/walk": WALK, "go1/terrain": WALK, "crazyflie/hover": HOVER}
+MINUTES: dict[str, float] = {"go1/walk": 3.0, "go1/terrain": 15.0, "crazyflie/hover": 1.5}
 
 
 def recipe(task: str) -> PPO:

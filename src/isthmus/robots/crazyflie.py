@@ -124,6 +124,7 @@ def crazyflie() -> Robot:
             negated=(
                 "(position|velocity|lin_vel|error|command|gravity|force)/y",
                 "gyro/[xz]",
+                "action/(roll|yaw)",
                 "quat/[xz]",
                 "attitude/(xy|yx|yz|zy)",
                 "e/(com_y|position_bias_y|trim_x|gyro_bias_[xz])",

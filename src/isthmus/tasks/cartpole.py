@@ -12,7 +12,7 @@ from isthmus.tasks import terms
 from isthmus.tasks.state import State
 from isthmus.tasks.task import Observe, Policy, Seen, Task, Term
 
-TILT, RATE = 0.4, 0.5
+TILT, RATE = 0.35, 0.4
 """rad and rad/s: largest at the start."""
 
 
@@ -45,14 +45,14 @@ def _start(rng: np.random.Generator, k: int, robot: Robot, width: float) -> tupl
 def balance() -> Task:
     return Task(
         name="cartpole/balance",
-        doc="keep the pole upright and the cart near the middle, from up to 23 degrees of tilt",
+        doc="keep the pole upright and the cart near the middle, from up to 20 degrees of tilt",
         robot=cartpole(),
         episode=10.0,
         rewards=(
             Term("upright", 1.0, upright),
             Term("score", 1.0, score),
             Term("tilt", -1.0, lambda s: s.qpos[:, 1].square()),
-            Term("away", -0.2, lambda s: s.qpos[:, 0].square()),
+            Term("away", -0.5, lambda s: s.qpos[:, 0].square()),
             Term("effort", -0.001, terms.effort),
             Term("action_rate", -0.0005, terms.action_rate),
         ),

@@ -157,8 +157,9 @@ class Env:
         if self.task.command is None:
             return
         signal, k = self.task.command.signal, len(ids)
-        scale = self.curriculum.level.command
-        value = self.rng.uniform(signal.low, signal.high, (k, signal.size)) * scale
+        low, high = np.array(signal.low), np.array(signal.high)
+        middle = (low + high) / 2
+        value = middle + self.curriculum.level.command * (self.rng.uniform(low, high, (k, signal.size)) - middle)
         value[self.rng.uniform(size=k) < self.task.command.still] = 0.0
         self.command[ids] = torch.from_numpy(value.astype(np.float32))
         hold = self.rng.uniform(*self.task.command.hold, k) if self.training else np.full(k, np.inf)

@@ -40,7 +40,7 @@ class Level:
 
     name: str
     command: float = 1.0
-    """Fraction of the command's range."""
+    """Fraction of the command's range, about its middle."""
     width: float = 1.0
     """Fraction of the prior's range."""
     disturbance: float = 1.0
@@ -60,6 +60,8 @@ class Observe:
     """`value`, `offset` (minus the default pose), `gravity` (a quaternion to the down direction), `angle` (sine and
     cosine) or `attitude` (a quaternion to its rotation matrix)."""
     scale: float = 1.0
+    minus: str = ""
+    """Another signal of the same size that is subtracted first."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,15 @@ class Gait:
 
 
 @dataclass(frozen=True)
+class Reflex:
+    """Linear feedback under the policy, as the inner loop of a flight controller: gain · signal is added to the action."""
+
+    observe: Observe
+    gain: tuple[tuple[float, ...], ...]
+    """One row per action, one column per component of the prepared signal."""
+
+
+@dataclass(frozen=True)
 class Policy:
     """The shape of a policy for this task: what it observes, how long it remembers, how far it reaches."""
 
@@ -92,11 +103,14 @@ class Policy:
     mix: tuple[tuple[float, ...], ...] = ()
     """How actions combine into targets, one row per target component; empty means one action each. A quadrotor's
     actions are total thrust, roll, pitch and yaw: noise in one then does not tumble the others."""
+    actions: tuple[str, ...] = ()
+    """Names of the actions, where they are mixed; otherwise they are the target's components."""
     history: int = 1
     """Observations stacked, newest last."""
     clip: float = 4.0
     """Largest action."""
     gait: Gait | None = None
+    reflexes: tuple[Reflex, ...] = ()
 
 
 @dataclass(frozen=True)
