@@ -43,8 +43,8 @@ class Learnt:
     seconds: float | None
     """Training time to the goal, evaluation not counted; None if it was not met."""
     steps: int
-    at_budget: Evaluation
-    """Evaluation when the task's own budget was used up."""
+    final: Evaluation
+    """Evaluation on yet other worlds when training ended: at the task's own budget, or at the goal if that was later."""
 
 
 def learn(task_name: str, seed: int, check_every: float) -> Learnt:
@@ -62,7 +62,8 @@ def learn(task_name: str, seed: int, check_every: float) -> Learnt:
             if reached is None and last_level and trainer.seconds >= next_check:
                 result = evaluate(task, trainer.actor, WORLDS, seed=10_000 + seed)
                 next_check = trainer.seconds + check_every
-                if goal.met(result):
+                # Asking often finds a lucky moment in the end: other worlds must agree.
+                if goal.met(result) and goal.met(evaluate(task, trainer.actor, WORLDS, seed=30_000 + seed)):
                     reached, steps = trainer.seconds, trainer.steps
             if trainer.seconds >= limit and (reached is not None or trainer.seconds >= limit * LIMIT):
                 break
@@ -84,14 +85,14 @@ def measure(names: list[str] | None, seeds: int) -> list[Learnt]:
 
 def table(found: list[Learnt]) -> list[str]:
     lines = [
-        "| task | goal | seed | seconds to goal | million ticks | then, at the recipe's budget |",
+        "| task | goal | seed | seconds to goal | million ticks | after the recipe's budget |",
         "|---|---|---|---|---|---|",
     ]
     for f in found:
         said = "not reached" if f.seconds is None else f"{f.seconds:.0f}"
-        metrics = ", ".join(f"{k.replace('_', ' ')} {m:.3f}" for k, (m, _) in f.at_budget.metrics.items())
-        rate = f.at_budget.success
+        metrics = ", ".join(f"{k.replace('_', ' ')} {m:.3f}" for k, (m, _) in f.final.metrics.items())
+        rate = f.final.success
         interval = f"{100 * rate.rate:.1f} % ({100 * rate.low:.1f} to {100 * rate.high:.1f})"
-        result = f"success {interval}, failed {100 * f.at_budget.falls.rate:.1f} %, {metrics}"
+        result = f"success {interval}, failed {100 * f.final.falls.rate:.1f} %, {metrics}"
         lines.append(f"| {f.task} | {GOALS[f.task].text} | {f.seed} | {said} | {f.steps / 1e6:.2f} | {result} |")
     return lines

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import os
+import subprocess
+import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 import torch
@@ -50,12 +53,10 @@ def ratios(rounds: int = 10) -> tuple[float, float, float]:
     from the same states. Environment and learner both step the policy's own targets, so the robots walk or fall
     alike in all three.
     """
-    from dataclasses import replace
-
     task = get_task(TASK)
     config = replace(recipe(TASK), worlds=WORLDS)
     torch.manual_seed(0)
-    env = Env(task, WORLDS, seed=0)
+    env = Env(task, WORLDS, seed=0, dumps=Path(tempfile.mkdtemp()))
     shape = Shape.of(task, config.hidden, config.mirror)
     actor, critic = Actor(shape, config.init_std), Critic(env.critic_labels(), config.critic_hidden, shape.mirror)
     generator = torch.Generator().manual_seed(0)
@@ -87,21 +88,23 @@ def ratios(rounds: int = 10) -> tuple[float, float, float]:
 
 
 def memory_per_world() -> float:
-    """Bytes that a go1 world adds to a training environment: the slope between two sizes."""
-    task = get_task(TASK)
-    small, large = 256, 2304
+    """Bytes that a go1 world adds to a process with a training environment: the slope between two sizes."""
+    small, large = 512, 4096
     used = []
-    kept = []
     for n in (small, large):
-        gc.collect()
-        before = _resident()
-        env = Env(task, n, seed=0)
-        for _ in range(3):
-            env.step(env.default.expand(n, -1))
-            env.signals(), env.critic()
-        kept.append(env)
-        used.append(_resident() - before)
+        script = f"from bench.speed import resident_with; print(resident_with({n}))"
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        used.append(int(done.stdout.split()[-1]))
     return (used[1] - used[0]) / (large - small)
+
+
+def resident_with(n: int) -> int:
+    """Memory of this process, bytes, once n worlds have been stepped."""
+    env = Env(get_task(TASK), n, seed=0, dumps=Path(tempfile.mkdtemp()))
+    for _ in range(3):
+        env.step(env.default.expand(n, -1))
+        env.signals(), env.critic()
+    return _resident()
 
 
 def _resident() -> int:

@@ -18,4 +18,5 @@ with tempfile.TemporaryDirectory() as folder:
     run = runs.create(Path(folder) / "run", plan, task, task.robot.prior)
     trainer = train(run, resume=False, report=lambda p: None)
 result = evaluate(task, trainer.actor, worlds=100)
+assert result.success.rate > 0.8, "it should have learnt to swing up"
 print(f"success in {100 * result.success.rate:.0f} % of 100 worlds after {trainer.seconds:.0f} s of training")

@@ -50,6 +50,8 @@ def test_list_names_every_robot_task_and_parameter(capsys):
         (["train", "pendulum/swingup"], "-o"),
         (["train", "-o", "x"], "isthmus list"),
         (["train", "pendulum/swingup", "-o", "x", "--minutes", "-1"], "minutes"),
+        (["train", "pendulum/swingup", "-o", "x", "--minutes", "nan"], "minutes"),
+        (["train", "pendulum/swingup", "-o", "x", "--minutes", "inf"], "minutes"),
         (["train", "pendulum/swingup", "-o", "x", "--belief", "absent.json"], "absent.json"),
         (["train", "pendulum/swingup", "-o", "absent", "--resume"], "absent"),
         (["eval", "absent"], "absent"),

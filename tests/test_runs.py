@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from isthmus.errors import BadInput
+from isthmus.files import content_hash
 from isthmus.learn import checkpoint, runs
 
 TASK, STEPS = "pendulum/swingup", 16_000
@@ -55,7 +56,31 @@ def whole(tmp_path_factory) -> Path:
 
 def final(folder: Path) -> tuple[dict, dict]:
     arrays, meta = checkpoint.read(checkpoint.newest(folder))
-    return arrays, {k: v for k, v in meta.items() if k not in ("seconds", "run")}
+    return arrays, {k: v for k, v in meta.items() if k not in ("seconds", "run")} | {"named": bool(meta["run"])}
+
+
+def signed(record: dict) -> dict:
+    """The record with the hash that fits it."""
+    rest = {k: v for k, v in record.items() if k != "hash"}
+    return rest | {"hash": content_hash(rest)}
+
+
+def test_an_altered_record_is_refused(whole, tmp_path):
+    record = json.loads((whole / "run.json").read_text())
+    record["plan"]["seed"] = 5
+    (tmp_path / "run.json").write_text(json.dumps(record))
+    with pytest.raises(BadInput, match="altered"):
+        runs.load(tmp_path)
+
+
+def test_a_larger_budget_is_kept_for_the_next_resume(tmp_path):
+    folder = tmp_path / "longer"
+    assert finish(start(folder, "--steps", "2000"))[0] == 0
+    code, out, err = finish(start(folder, "--resume", "--steps", "4000", "--json"))
+    assert code == 0, err
+    assert json.loads(out)["steps"] >= 4000
+    assert runs.load(folder).plan.steps == 4000
+    assert finish(start(folder, "--resume"))[0] == 0
 
 
 def assert_same(a: Path, b: Path) -> None:
@@ -100,8 +125,10 @@ def test_a_run_records_what_made_it(whole):
     assert record["plan"]["task"] == TASK
     assert record["plan"]["seed"] == 0
     assert {"torch", "mujoco", "numpy", "isthmus"} <= set(record["versions"])
-    for key in ("space_hash", "model_hash", "belief_hash", "hash", "code", "rewards"):
+    for key in ("space_hash", "model_hash", "belief_hash", "hash", "rewards"):
         assert record[key], key
+    assert set(record["code"]) in (set(), {"commit", "changed"})
+    assert checkpoint.read(checkpoint.newest(whole))[1]["run"] == record["hash"]
     assert list((whole / "events").glob("events.*"))
 
 
@@ -129,6 +156,7 @@ def test_a_flipped_bit_is_noticed(whole, tmp_path):
 def test_a_run_of_another_space_is_refused(whole, tmp_path):
     record = json.loads((whole / "run.json").read_text())
     record["space_hash"] = "0" * 64
+    record = signed(record)
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(BadInput, match="another space"):
         runs.load(tmp_path)
@@ -143,7 +171,7 @@ def test_a_run_of_another_space_is_refused(whole, tmp_path):
     ],
 )
 def test_a_broken_plan_is_refused(whole, tmp_path, change):
-    record = json.loads((whole / "run.json").read_text()) | change
+    record = signed(json.loads((whole / "run.json").read_text()) | change)
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(BadInput):
         runs.load(tmp_path)

@@ -62,7 +62,7 @@ def _checks(packages: dict[str, str]) -> list[dict[str, Any]]:
     from isthmus.sim import native
 
     lab = all(packages[p] for p in PACKAGES)
-    have_compiler = native.compiler() is not None
+    have_compiler = lab and native.control_callback() is not None
     browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("firefox")
     extras = all(packages[p] for p in EXTRAS.values())
     row = lambda what, ok, fix, needed=False: {"what": what, "ok": bool(ok), "fix": fix, "needed": needed}  # noqa: E731

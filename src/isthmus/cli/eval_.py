@@ -56,6 +56,7 @@ def run(args: Args) -> int:
     if args.worlds < 1:
         raise BadInput("--worlds must be at least 1.")
     from isthmus.learn import runs
+    from isthmus.learn.checkpoint import newest
     from isthmus.learn.evaluate import evaluate
 
     found = runs.load(args.run)
@@ -64,7 +65,7 @@ def run(args: Args) -> int:
     with show.bar(f"evaluating {found.plan.task}") as bar:
         result = evaluate(found.task, actor, args.worlds, args.seed, belief, report=bar.update)
     if args.json:
-        hashes = {"run_hash": found.record.get("hash", ""), "belief_hash": belief.hash}
+        hashes = {"run_hash": found.record["hash"], "belief_hash": belief.hash, "checkpoint": newest(found.folder).name}
         show.emit({"run": str(args.run), "task": found.plan.task, **hashes, **result.to_dict()})
         return 0
     show.out.print(f"{found.plan.task}, {args.worlds} worlds, one episode of {found.task.episode:g} s in each")

@@ -32,9 +32,10 @@ def run(args: Args) -> int:
     from isthmus.learn.export import export
 
     found = runs.load(args.run)
-    checked = export(found, runs.load_actor(found), args.out)
+    with show.bar("exporting") as bar:
+        checked = export(found, runs.load_actor(found), args.out, bar.update)
     if args.json:
-        show.emit({"controller": str(args.out), "run": str(args.run), **checked})
+        show.emit({"controller": str(args.out), "run": str(args.run), "run_hash": found.record["hash"], **checked})
     else:
         show.out.print(f"{args.out}: {checked['bytes'] / 1e3:.0f} kB, hash {checked['hash'][:12]}")
         show.out.print(f"{checked['ticks']} ticks against training: largest difference {checked['worst']:.1e}")

@@ -48,7 +48,7 @@ def _everything(args: Args) -> int:
 
 
 def _robot_dict(robot) -> dict:
-    prior = {name: list(robot.prior.interval(name, 1.0 - 1e-9)) for name in robot.prior.free().names}
+    prior = {name: list(robot.prior.interval(name, 1.0)) for name in robot.prior.free().names}
     return {
         "doc": robot.doc,
         "rate": robot.contract.rate,
@@ -72,7 +72,7 @@ def _robot(args: Args) -> int:
     show.out.print(show.table("signals, and the target last", ["name", "size", "unit", "frame"], rows, right=(1,)))
     rows = []
     for p in robot.space.params:
-        low, high = robot.prior.interval(p.name, 1.0 - 1e-9)
+        low, high = robot.prior.interval(p.name, 1.0)
         rows.append([p.name, f"{p.nominal:g}", f"{low:.3g} to {high:.3g}", f"{p.low:g} to {p.high:g}", p.unit, p.doc])
     show.out.print()
     columns = ["parameter", "nominal", "prior", "hard bounds", "unit", ""]

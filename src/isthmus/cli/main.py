@@ -68,7 +68,12 @@ def _run(verb: str, rest: list[str]) -> int:
     module = importlib.import_module(f"isthmus.cli.{verb}_")
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    args = tyro.cli(module.Args, prog=f"isthmus {verb}", description=module.__doc__, args=rest)
+    try:
+        args = tyro.cli(module.Args, prog=f"isthmus {verb}", description=module.__doc__, args=rest)
+    except SystemExit as stop:
+        if stop.code and "--json" in rest:
+            print(json.dumps({"error": "the options could not be read; see standard error", "exit": 2}))
+        raise
     return module.run(args)
 
 

@@ -56,19 +56,28 @@ class Bar:
         self.live = err.is_terminal
         self._next = time.monotonic() + 10.0
         self._start = time.monotonic()
-        columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), TextColumn("{task.percentage:>3.0f} %"))
+        self._begun: float | None = None
+        """Fraction that was already done when we first heard, as in a resumed run."""
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            TextColumn("{task.percentage:>3.0f} %"),
+        )
         columns += (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))
         self._progress = Progress(*columns, console=err, transient=True)
         self._task = self._progress.add_task(what, total=1.0)
 
     def update(self, fraction: float, note: str = "") -> None:
+        if self._begun is None:
+            self._begun = fraction
+            self._progress.reset(self._task, completed=fraction)
         label = f"{self.what} {note}".rstrip()
         if self.live:
             self._progress.update(self._task, completed=fraction, description=label)
         elif time.monotonic() >= self._next:
             self._next = time.monotonic() + 10.0
-            spent = time.monotonic() - self._start
-            left = f", about {spent * (1 / fraction - 1):.0f} s left" if fraction > 0 else ""
+            spent, done = time.monotonic() - self._start, fraction - self._begun
+            left = f", about {spent * (1 - fraction) / done:.0f} s left" if done > 0 else ""
             print(f"{label}: {100 * fraction:.0f} %{left}", file=sys.stderr, flush=True)
 
 

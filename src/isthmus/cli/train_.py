@@ -6,6 +6,8 @@ example: isthmus train go1/walk -o runs/a --minutes 5
 from __future__ import annotations
 
 import dataclasses
+import math
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -47,6 +49,9 @@ class Args:
 def run(args: Args) -> int:
     if args.out == Path():
         raise BadInput("say where the run goes: -o FOLDER.")
+    for name in ("minutes", "steps", "worlds", "seed", "save_every"):
+        if not 0 <= getattr(args, name) < math.inf:
+            raise BadInput(f"--{name.replace('_', '-')} must be a finite number, not negative.")
     from isthmus.learn import runs
     from isthmus.learn.evaluate import evaluate
     from isthmus.learn.train import Progress, train
@@ -70,7 +75,8 @@ def run(args: Args) -> int:
         show.emit({
             "run": str(args.out),
             "task": found.plan.task,
-            "hash": found.record.get("hash", ""),
+            "run_hash": found.record["hash"],
+            "belief_hash": found.belief.hash,
             "steps": trainer.steps,
             "seconds": trainer.seconds,
             "level": trainer.env.curriculum.level.name,
@@ -81,7 +87,7 @@ def run(args: Args) -> int:
         show.out.print(f"success in {show.rate(result.success)} of worlds")
         for name, (mean, error) in result.metrics.items():
             show.out.print(f"{name.replace('_', ' ')} {mean:.3f} ± {1.96 * error:.3f}")
-        show.out.print(f"see it: isthmus play {args.out}")
+        show.out.print(f"see it: {Path(sys.argv[0]).with_name('isthmus')} play {args.out}")
     return 0
 
 
@@ -96,9 +102,6 @@ def _new(args: Args):
     task = get_task(args.task)
     if args.method not in METHODS:
         raise unknown("method", args.method, METHODS)
-    for name in ("minutes", "steps", "worlds", "seed"):
-        if getattr(args, name) < 0:
-            raise BadInput(f"--{name} must not be negative.")
     belief = task.robot.prior
     if args.belief is not None:
         belief = adopt(Belief.load(args.belief), task.robot.space, str(args.belief))
@@ -119,4 +122,6 @@ def _with_budget(found, args: Args):
         raise BadInput(f"{args.out} is a run of {found.plan.task}, not of {args.task}.")
     if not (args.minutes or args.steps):
         return found
-    return dataclasses.replace(found, plan=dataclasses.replace(found.plan, minutes=args.minutes, steps=args.steps))
+    from isthmus.learn import runs
+
+    return runs.extend(found, args.steps, args.minutes)

@@ -61,7 +61,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 
 def all_in(folder: Path) -> list[Path]:
     """Checkpoints of a run, oldest first."""
-    return sorted((folder / "checkpoints").glob("[0-9]*.safetensors"))
+    return sorted((folder / "checkpoints").glob("[0-9]*.safetensors"), key=lambda p: (len(p.stem), p.stem))
 
 
 def newest(folder: Path) -> Path:

@@ -10,6 +10,7 @@ import io
 import json
 import tempfile
 import zipfile
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -77,11 +78,11 @@ def contract_of(run: Run, actor: Actor) -> dict[str, Any]:
     }
 
 
-def export(run: Run, actor: Actor, path: Path) -> dict[str, Any]:
+def export(run: Run, actor: Actor, path: Path, report: Callable[[float], None] = lambda fraction: None) -> dict[str, Any]:
     """Write the controller and return what was checked; a graph that differs from training is an error."""
     onnx = graph_bytes(actor)
-    worst = compare(run, actor, onnx)
-    if worst > TOLERANCE:
+    worst = compare(run, actor, onnx, report)
+    if not worst <= TOLERANCE:
         raise BadInput(f"the exported graph differs from the policy by {worst:.2g}, more than {TOLERANCE:g}; nothing written.")
     contract = contract_of(run, actor) | {"graph_hash": content_hash(onnx)}
     data = io.BytesIO()
@@ -93,7 +94,7 @@ def export(run: Run, actor: Actor, path: Path) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def compare(run: Run, actor: Actor, onnx: bytes) -> float:
+def compare(run: Run, actor: Actor, onnx: bytes, report: Callable[[float], None] = lambda fraction: None) -> float:
     """Largest difference between the torch module and the graph over recorded ticks and extreme signals."""
     import onnxruntime
 
@@ -111,7 +112,14 @@ def compare(run: Run, actor: Actor, onnx: bytes) -> float:
         feed = {k: signals[k].numpy() for k in signals} | {f"memory.{k}": v for k, v in kept.items()}
         out = session.run(None, {k: feed[k] for k in names})
         kept = dict(zip(memory, out[1:], strict=True))
-        worst = max(worst, float(np.abs(out[0] - target.numpy()).max()))
-        worst = max(worst, *(float(np.abs(kept[k] - memory[k].numpy()).max()) for k in memory))
+        pairs = [(np.asarray(out[0]), target.numpy()), *((np.asarray(kept[k]), memory[k].numpy()) for k in memory)]
+        # NumPy's maximum keeps a NaN, Python's would lose it.
+        worst = float(np.maximum.reduce([worst, *(_difference(a, b) for a, b in pairs)]))
         env.step(target)
+        report((tick + 1) / TICKS)
     return worst
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> float:
+    """Largest difference, relative to numbers larger than one."""
+    return float((np.abs(a - b) / np.maximum(np.abs(b), 1.0)).max())

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from isthmus.errors import BadInput
 from isthmus.learn.actor import Actor, Memory, Normalizer, forget, mlp
 from isthmus.learn.mirror import Part, Reflection, Symmetric, reflection
 from isthmus.sim.robot import Mirror
@@ -200,6 +201,8 @@ class Learner:
             shift = (mean - old_mean).square() * torch.exp(-2 * log_std)
             kl = float((log_std - old_log_std + 0.5 * (spread + shift) - 0.5).sum(1).mean())
             self._follow(kl)
+        if not torch.isfinite(loss):
+            raise BadInput("learning broke down: the loss is no longer a number; the last checkpoint is whole.")
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self.parameters, c.max_norm, foreach=True)

@@ -16,18 +16,42 @@ WALK = PPO(
 )
 
 HOVER = PPO(
-    worlds=1024,
-    ticks=16,
+    worlds=512,
+    ticks=24,
     minibatch=2048,
     hidden=(64, 64),
     critic_hidden=(64, 64),
+    discount=0.98,
     init_std=0.5,
-    wanted_kl=0.02,
+    wanted_kl=0.03,
     entropy=0.003,
 )
+SWINGUP = PPO(worlds=256, ticks=32, minibatch=1024, hidden=(64, 64), critic_hidden=(64, 64), discount=0.98, wanted_kl=0.03)
+BALANCE = PPO(
+    worlds=256,
+    ticks=32,
+    minibatch=1024,
+    hidden=(64, 64),
+    critic_hidden=(64, 64),
+    wanted_kl=0.015,
+    step_range=(1e-4, 4e-3),
+    entropy=0.002,
+)
 
-RECIPES: dict[str, PPO] = {"go1/walk": WALK, "go1/terrain": WALK, "crazyflie/hover": HOVER}
-MINUTES: dict[str, float] = {"go1/walk": 3.0, "go1/terrain": 15.0, "crazyflie/hover": 1.5}
+RECIPES: dict[str, PPO] = {
+    "go1/walk": WALK,
+    "go1/terrain": WALK,
+    "crazyflie/hover": HOVER,
+    "pendulum/swingup": SWINGUP,
+    "cartpole/balance": BALANCE,
+}
+MINUTES: dict[str, float] = {
+    "go1/walk": 3.0,
+    "go1/terrain": 15.0,
+    "crazyflie/hover": 1.5,
+    "pendulum/swingup": 0.5,
+    "cartpole/balance": 0.5,
+}
 
 
 def recipe(task: str) -> PPO:

@@ -14,7 +14,7 @@ import os
 import platform
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ class Run:
 def create(folder: Path, plan: Plan, task: Task, belief: Belief) -> Run:
     if (folder / "run.json").exists():
         raise BadInput(f"{folder} already holds a run; give --resume to go on with it, or another -o.")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(p.name.split(".json")[0] not in _UNBORN for p in folder.iterdir())):
         raise BadInput(f"{folder} exists and is not an empty folder; choose another -o.")
     record = {
         "kind": "run",
@@ -75,9 +75,14 @@ def create(folder: Path, plan: Plan, task: Task, belief: Belief) -> Run:
         "code": code_state(),
         "machine": {"cores": os.cpu_count(), "platform": platform.platform(), "threads": torch.get_num_threads()},
     }
+    record["hash"] = content_hash(record)
     belief.save(folder / "belief.json")
-    write_json(folder / "run.json", record | {"hash": content_hash(record)})
+    write_json(folder / "run.json", record)
     return Run(folder, plan, task, belief, record)
+
+
+_UNBORN = {"belief", ".belief", ".run"}
+"""What a run that was killed before it began may have left: its belief, and halves of files."""
 
 
 def load(folder: Path) -> Run:
@@ -86,6 +91,8 @@ def load(folder: Path) -> Run:
     if not (folder / "run.json").exists():
         raise BadInput(f"{folder} is not a run: it has no run.json.")
     record = read_json(folder / "run.json")
+    if record.get("hash") != content_hash({k: v for k, v in record.items() if k != "hash"}):
+        raise BadInput(f"{folder / 'run.json'} was altered after it was written: its hash does not fit.")
     plan = _plan(record.get("plan"), folder)
     task = get_task(plan.task)
     for what, now in (("space", task.robot.space.hash), ("model", task.robot.model_hash)):
@@ -120,6 +127,16 @@ def _checked(data: dict[str, Any], like: Any, where: str) -> dict[str, Any]:
             raise BadInput(f"{where}: setting {key!r} must be of type {wanted.__name__}, not {value!r}.")
         out[key] = given
     return out
+
+
+def extend(run: Run, steps: int, minutes: float) -> Run:
+    """The same run with another budget, also on disk; where it came from stays in its record."""
+    plan = replace(run.plan, steps=steps, minutes=minutes)
+    record = {k: v for k, v in run.record.items() if k != "hash"} | {"plan": asdict(plan)}
+    record.setdefault("began_as", run.record["hash"])
+    record["hash"] = content_hash(record)
+    write_json(run.folder / "run.json", record)
+    return replace(run, plan=plan, record=record)
 
 
 def load_actor(run: Run) -> Actor:

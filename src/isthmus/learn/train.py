@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from isthmus.errors import BadInput, Interrupted
+from isthmus.files import atomic_write
 from isthmus.learn import checkpoint
 from isthmus.learn.actor import Actor, Shape
 from isthmus.learn.ppo import Collector, Critic, Learner
@@ -93,7 +94,7 @@ class Trainer:
             "seconds": self.seconds,
             "step_size": self.learner.step_size,
             "rng": self.env.rng.bit_generator.state,
-            "run": self.run.record.get("hash", ""),
+            "run": self.run.record.get("began_as", self.run.record["hash"]),
         }
         checkpoint.write(path, self.arrays(), meta)
         checkpoint.prune(self.run.folder)
@@ -101,6 +102,8 @@ class Trainer:
 
     def restore(self, path: Path) -> None:
         arrays, meta = checkpoint.read(path)
+        if meta.get("run") != self.run.record.get("began_as", self.run.record["hash"]):
+            raise BadInput(f"{path} is a checkpoint of another run.")
         try:
             fill(self.actor, arrays, "actor.")
             fill(self.critic, arrays, "critic.")
@@ -193,8 +196,8 @@ def _log(folder: Path, iteration: int) -> Iterator[Callable[[Trainer, dict[str, 
                     kept.append(line)
             except (ValueError, KeyError, TypeError):
                 continue
-    rows.write_text("".join(f"{line}\n" for line in kept))
-    writer = SummaryWriter(str(folder / "events"), purge_step=iteration + 1 if iteration else None, flush_secs=10)
+        atomic_write(rows, "".join(f"{line}\n" for line in kept).encode())
+    writer = SummaryWriter(str(folder / "events"), purge_step=iteration + 1, flush_secs=10)
     with rows.open("a", buffering=1) as file:
 
         def log(trainer: Trainer, metrics: dict[str, float]) -> None:

@@ -106,7 +106,7 @@ def crazyflie() -> Robot:
     space, prior = space_and_prior(_ranges())
     return Robot(
         name="crazyflie",
-        doc="Crazyflie 2.x quadrotor, thrust targets per rotor at 100 Hz",
+        doc="Crazyflie 2.x quadrotor, thrust targets per rotor at 50 Hz",
         xml=_xml(),
         contract=contract,
         sources={"position": "pos:root", "velocity": "linvel:root", "quat": "quat:root", "gyro": "angvel:root"},

@@ -47,6 +47,8 @@ def resolve(space: Space, robot: Robot) -> list[Write]:
         for text in param.targets:
             where = f"target {text!r} of parameter {param.name!r}"
             array, columns = _columns(Target.parse(text), robot, where)
+            if array.startswith("link.") and (param.how != "set" or param.low < 0 or array in {w.array for w in writes}):
+                raise BadInput(f"{where}: a delay is set by one parameter only, and is never negative.")
             writes.append(Write(array, columns, i, param.how))
     return writes
 

@@ -71,6 +71,6 @@ class Recorder:
             qvel=self._qvel[order, world],
             target=self._target[order, world],
         )
-        path = self.folder / f"blowup-{len(self.dumps):03d}.npz"
+        path = self.folder / f"blowup-{len(list(self.folder.glob('blowup-*.npz'))):03d}.npz"
         atomic_write(path, data.getvalue())
         self.dumps.append(path)

@@ -54,6 +54,7 @@ class Engine:
         self.tick = self.dt * robot.substeps
 
         self._writes = bind.resolve(robot.space, robot)
+        self._varied = {w.array for w in self._writes}
         varied = frozenset(w.array.removeprefix("motor.") for w in self._writes if w.array.startswith("motor."))
         self.actuators = Actuators(robot.motors, target.size, self.dt, varied)
         self.wiring = wiring.Wiring(
@@ -114,7 +115,7 @@ class Engine:
             nominal[f"motor.{name}"], arrays[f"motor.{name}"] = row, self._motors[:, i]
         for name in bind.LINK_FIELDS:
             nominal[f"link.{name}"], arrays[f"link.{name}"] = np.zeros(1), np.zeros((n, 1))
-        for name in {w.array for w in self._writes} - set(nominal):
+        for name in self._varied - set(nominal):
             source = self.model.opt if name.startswith("opt.") else self.model
             nominal[name] = np.array(getattr(source, name.removeprefix("opt.")), dtype=float).ravel()
             arrays[name] = self.batch.expand(name).reshape(n, -1)
@@ -122,11 +123,12 @@ class Engine:
         if self._inertia:
             self._inertial = {f: self.batch.expand(f) for f in self._inertia.FIELDS}
         inputs = set(mujoco.MjModel._setconst_inputs) | {"opt.gravity", "opt.timestep"}
-        self._derives = bool(self._inertia) or bool({w.array for w in self._writes} & inputs)
+        self._derives = bool(self._inertia) or bool(self._varied & inputs)
         return bind.Binding(self._writes, arrays, nominal)
 
     def apply(self, e: np.ndarray, ids: np.ndarray) -> None:
         """Give worlds `ids` the values e, (k, d), starting from nominal, derived constants included."""
+        self.robot.space.check(e)
         self.e[ids] = e
         self.binding.apply(e, ids)
         if self._inertia:
@@ -200,9 +202,14 @@ class Engine:
         """What the sensors say now, (n, width), float32: gain · delayed value + bias + noise."""
         arrays = self.binding.arrays
         seen = read_late(self.view["ring"], self._note(), self.view["sensor_delay"], self.dt)
-        clean = seen * arrays["signal.gain"] + arrays["signal.bias"]
-        noise = rng.standard_normal(clean.shape, dtype=np.float32) * arrays["signal.noise"]
-        return (clean + noise).astype(np.float32)
+        if "signal.gain" in self._varied:
+            seen *= arrays["signal.gain"]
+        if "signal.bias" in self._varied:
+            seen += arrays["signal.bias"]
+        out = seen.astype(np.float32)
+        if "signal.noise" in self._varied:
+            out += rng.standard_normal(out.shape, dtype=np.float32) * arrays["signal.noise"].astype(np.float32)
+        return out
 
     # Checkpoints ----------------------------------------------------------------------------------------------
 

@@ -50,7 +50,7 @@ void isthmus_control(const mjModel* model, mjData* data) {
   mjtNum* user = data->userdata;
 
   // 1. Remember what the sensors would have seen, for signals that are read late.
-  long step = (long)(data->time / dt + 0.5);
+  long step = data->time > 0 ? (long)(data->time / dt + 0.5) : 0;
   mjtNum* slot = user + (int)w[I_RING] + (step % depth) * width;
   for (int i = 0; i < blocks; i++, block += 3) {
     const mjtNum* from = block[0] == 0 ? data->qpos : (block[0] == 1 ? data->qvel : data->sensordata);
@@ -62,7 +62,8 @@ void isthmus_control(const mjModel* model, mjData* data) {
   // 2. Which target has arrived: the mean over this step of the old one and the new one.
   double start = (double)(long)((data->time - user[U_TICK]) / dt + 0.5) - user[U_DELAY] / dt;
   double tick = floor(start / substeps + 1e-12);
-  const int back = (int)-tick;
+  const int sent = (int)w[I_SENT];
+  const int back = tick > 0 ? 0 : ((int)-tick < sent ? (int)-tick : sent - 1);
   const double fresh = clip(start + 1.0 - (tick + 1.0) * substeps, 0.0, 1.0);
   const mjtNum* old = user + (int)w[I_TARGETS] + back * m;
   const mjtNum* new = user + (int)w[I_TARGETS] + (back > 0 ? back - 1 : 0) * m;

@@ -8,7 +8,10 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import platform
+import shlex
 import shutil
+import stat
 import subprocess
 import sysconfig
 import tempfile
@@ -22,9 +25,13 @@ FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shar
 """No fused multiply-add: the numbers must equal NumPy's."""
 
 
-def compiler() -> str | None:
-    wanted = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
-    return shutil.which(wanted) or shutil.which("cc") or shutil.which("gcc")
+def compiler() -> list[str] | None:
+    """The C compiler's command, or None."""
+    wanted = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    for command in (wanted, ["cc"], ["gcc"]):
+        if command and shutil.which(command[0]):
+            return command
+    return None
 
 
 def _cache_folders() -> list[Path]:
@@ -32,39 +39,65 @@ def _cache_folders() -> list[Path]:
     return [home / "isthmus", Path(tempfile.gettempdir()) / f"isthmus-{os.getuid()}"]
 
 
+def _ours(folder: Path) -> bool:
+    """A folder of our own that nobody else can write to: what lies in it may be loaded."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
 @cache
 def control_callback() -> ctypes.CDLL | None:
-    """The compiled motor law, installed; or None where it cannot be built."""
+    """The compiled motor law; or None where it cannot be built, or ISTHMUS_NO_NATIVE is set.
+
+    It becomes the control callback of every MuJoCo simulation in this process, and leaves models that are not ours
+    alone. MuJoCo's warnings are no longer printed.
+    """
     if os.environ.get("ISTHMUS_NO_NATIVE"):
         return None
     library = _build()
     if library is None:
         return None
-    loaded = ctypes.CDLL(str(library))
+    try:
+        loaded = ctypes.CDLL(str(library))
+    except OSError:
+        return None
     mujoco.set_mjcb_control(loaded.isthmus_control)
     mujoco.set_mju_user_warning(loaded.isthmus_warning)
     return loaded
 
 
+def _processor() -> str:
+    """What the compiler tunes for: code for one processor may not run on another."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    return platform.machine() + next((line for line in lines if line.startswith(("flags", "Features"))), "")
+
+
 def _build() -> Path | None:
     include = Path(mujoco.__file__).parent / "include"
-    key = hashlib.sha256(SOURCE.read_bytes() + mujoco.__version__.encode() + " ".join(FLAGS).encode()).hexdigest()[:16]
+    cc = compiler()
+    text = [mujoco.__version__, *FLAGS, _processor(), *(cc or [])]
+    key = hashlib.sha256(SOURCE.read_bytes() + "|".join(text).encode()).hexdigest()[:16]
     for folder in _cache_folders():
         library = folder / f"motors-{key}.so"
-        if library.is_file() and library.stat().st_uid == os.getuid():
+        if _ours(folder) and library.is_file():
             return library
-    cc = compiler()
     if cc is None:
         return None
     for folder in _cache_folders():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if folder.stat().st_uid != os.getuid():
+            if not _ours(folder):
                 continue
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 made = Path(scratch) / "motors.so"
-                command = [cc, *FLAGS, f"-I{include}", str(SOURCE), "-o", str(made), "-lm"]
-                if subprocess.run(command, capture_output=True, timeout=60).returncode:
+                command = [*cc, *FLAGS, f"-I{include}", str(SOURCE), "-o", str(made), "-lm"]
+                if subprocess.run(command, capture_output=True, timeout=60, check=False).returncode:
                     return None
                 library = folder / f"motors-{key}.so"
                 made.replace(library)

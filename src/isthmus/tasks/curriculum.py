@@ -17,11 +17,11 @@ class Curriculum:
     def level(self) -> Level:
         return self.levels[self.index]
 
-    def record(self, scores: np.ndarray, failed: np.ndarray) -> bool:
-        """Note finished episodes; return True if the level went up."""
+    def record(self, scores: np.ndarray, begun: np.ndarray) -> bool:
+        """Note finished episodes and the levels at which they began; return True if the level went up."""
         if self.index == len(self.levels) - 1:
             return False
-        self.recent = np.concatenate([self.recent, scores])[-self.window :]
+        self.recent = np.concatenate([self.recent, scores[begun == self.index]])[-self.window :]
         if len(self.recent) < self.window or self.recent.mean() < self.level.score:
             return False
         self.index += 1

@@ -92,6 +92,8 @@ class Env:
         """Ticks since the start of the episode."""
         self.skipped = torch.zeros(n, dtype=torch.long)
         """Ticks by which an episode was made shorter at its start."""
+        self.begun = torch.zeros(n, dtype=torch.long)
+        """Level of the curriculum at which the episode began."""
         self.sent = torch.zeros(3, n, m)
         """Targets of this tick and the two before."""
         self.feet_pos = torch.zeros(n, feet, 3)
@@ -144,6 +146,7 @@ class Env:
         self.recorder.clear(ids)
         t = torch.from_numpy(ids)
         self.age[t] = self.skipped[t] = 0
+        self.begun[t] = self.curriculum.index
         self.totals[t] = 0.0
         self.sent[:, t] = self.default
         self._draw_command(t)
@@ -186,8 +189,10 @@ class Env:
         if self.task.positive:
             reward = reward.clamp_min(0.0)
         failed = torch.from_numpy(blown)
+        # A world that blew up was put back home before anyone looked: it earned nothing, and it failed.
+        reward = torch.where(failed, 0.0, reward)
         for failure in self.task.failures:
-            hit = failure.value(s)
+            hit = failure.value(s) | torch.from_numpy(blown)
             reward = reward + failure.weight * hit
             failed = failed | hit
         timed_out = (self.age >= self.horizon) & ~failed
@@ -209,7 +214,7 @@ class Env:
             if len(due):
                 self._draw_command(due)
         if len(done):
-            if self.training and self.curriculum.record(finished["score"], finished["failed"]):
+            if self.training and self.curriculum.record(finished["score"], self.begun[done].numpy()):
                 self._level_changed()
             self._start(done.numpy())
         return Step(reward, failed, timed_out, last_critic, finished)
@@ -231,7 +236,8 @@ class Env:
     def _finish(self, done: Tensor, failed: Tensor) -> dict[str, np.ndarray]:
         """Statistics of the episodes that just ended; a score counts the ticks lost to a failure as zero."""
         rows, ticks = self.totals[done], self.age[done] - self.skipped[done]
-        out = {name: (rows[:, i] / ticks).numpy() for i, name in enumerate(self.columns)}
+        means = (rows / ticks[:, None]).numpy()
+        out = {name: means[:, i] for i, name in enumerate(self.columns)}
         out["return"] = rows[:, 0].numpy().copy()
         out["score"] = (rows[:, 1] / torch.where(failed[done], self.horizon - self.skipped[done], ticks)).numpy()
         out["length"] = ticks.numpy() * self.engine.tick
@@ -338,7 +344,7 @@ class Env:
         self.state_now = self.read(feet=(self.feet_pos, self.feet_force))
 
 
-_KEPT = ("command", "hold", "age", "skipped", "sent", "feet_pos", "feet_force", "feet_air", "joint_speed", "totals")
+_KEPT = ("command", "hold", "age", "skipped", "begun", "sent", "feet_pos", "feet_force", "feet_air", "joint_speed", "totals")
 
 
 def _force_columns(model: mujoco.MjModel, foot: str) -> list[int]:

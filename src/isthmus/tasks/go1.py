@@ -123,9 +123,9 @@ def terrain() -> Task:
         doc="follow a commanded velocity over bumps, slopes, steps, gaps and stairs",
         terrain=Terrain(),
         levels=(
-            Level("stand", command=0.2, width=0.2, disturbance=0.0, roughness=0.1, score=0.6),
-            Level("flat", command=0.6, width=0.5, disturbance=0.3, roughness=0.2, score=0.6),
-            Level("rough", command=1.0, width=1.0, disturbance=0.6, roughness=0.5, score=0.55),
+            Level("stand", command=0.2, width=0.2, disturbance=0.0, roughness=0.0, score=0.35),
+            Level("flat", command=0.6, width=0.5, disturbance=0.3, roughness=0.34, score=0.5),
+            Level("rough", command=1.0, width=1.0, disturbance=0.6, roughness=0.67, score=0.45),
             Level("field", command=1.0, width=1.0, disturbance=1.0, roughness=1.0),
         ),
     )

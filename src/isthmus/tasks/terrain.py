@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+MARGIN = 12.0
+"""m of flat ground around the tiles."""
 KINDS = ("bumps", "slope", "steps", "gaps", "stairs")
 
 
@@ -27,7 +29,7 @@ class Terrain:
     """m between height samples."""
     seed: int = 1
     height: float = 1.0
-    """Scale of all heights; 1 is the hardest row's full size: 8 cm bumps, 20° slopes, 12 cm steps, 30 cm gaps, 14 cm stairs."""
+    """Scale of all heights; 1 is the hardest row's full size: bumps of some 10 cm, 20° slopes, 12 cm steps, 30 cm gaps, 14 cm stairs."""
 
     @cached_property
     def field(self) -> np.ndarray:
@@ -36,7 +38,8 @@ class Terrain:
         k = round(self.tile / self.cell)
         columns = [[self._tile(kind, (r + 0.5) / self.rows, k, rng) for r in range(self.rows)] for kind in self.kinds]
         inner = np.block(columns)
-        return np.pad(inner, k // 2)
+        # Room to walk on: an episode is at most some 12 m long, and beyond the field there is nothing.
+        return np.pad(inner, round(MARGIN / self.cell))
 
     def _tile(self, kind: str, level: float, k: int, rng: np.random.Generator) -> np.ndarray:
         """One tile, (k, k), zero along its border and flat in the middle, where robots start."""

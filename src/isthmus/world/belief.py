@@ -93,7 +93,10 @@ class Belief:
         return Belief(self.space, kept + factors)
 
     def fix(self, values: Mapping[str, float]) -> Belief:
-        return self.replace(*(Fixed(name, value) for name, value in values.items()))
+        """Hold parameters at values; what varied together with them goes on varying as it did."""
+        rest = [f.without(set(values)) for f in self.factors]
+        fixed = tuple(Fixed(name, value) for name, value in values.items())
+        return Belief(self.space, tuple(f for f in rest if f is not None) + fixed)
 
     def nominal(self) -> Belief:
         """Every parameter held at its nominal value."""

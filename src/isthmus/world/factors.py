@@ -37,7 +37,11 @@ class Factor(Protocol):
         ...
 
     def narrow(self, width: float, space: Space) -> Factor:
-        """The same factor, shrunk towards nominal (width 0) or unchanged (width 1)."""
+        """The same factor, shrunk towards its middle (width 0) or unchanged (width 1)."""
+        ...
+
+    def without(self, names: set[str]) -> Factor | None:
+        """The distribution of its other parameters alone; None if none is left."""
         ...
 
     def to_dict(self) -> dict[str, Any]: ...
@@ -66,6 +70,9 @@ class Fixed:
 
     def narrow(self, width: float, space: Space) -> Factor:
         return self
+
+    def without(self, names: set[str]) -> Factor | None:
+        return None if self.name in names else self
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "fixed", "name": self.name, "value": self.value}
@@ -99,6 +106,9 @@ class Uniform:
             return Fixed(self.name, centre)
         ends = (centre + width * (self.low - centre), centre + width * (self.high - centre))
         return self if width >= 1 else Uniform(self.name, max(ends[0], self.low), min(ends[1], self.high))
+
+    def without(self, names: set[str]) -> Factor | None:
+        return None if self.name in names else self
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "uniform", "name": self.name, "low": self.low, "high": self.high}
@@ -135,6 +145,9 @@ class LogUniform:
             return Fixed(self.name, centre)
         ends = centre * (self.low / centre) ** width, centre * (self.high / centre) ** width
         return self if width >= 1 else LogUniform(self.name, max(ends[0], self.low), min(ends[1], self.high))
+
+    def without(self, names: set[str]) -> Factor | None:
+        return None if self.name in names else self
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "log_uniform", "name": self.name, "low": self.low, "high": self.high}
@@ -182,6 +195,11 @@ class Normal:
             return Particles(self.names, (tuple(float(v) for v in mean),))
         cov = np.array(self.covariance) * width**2
         return self if width >= 1 else Normal(self.names, self.mean, tuple(tuple(row) for row in cov.tolist()))
+
+    def without(self, names: set[str]) -> Factor | None:
+        kept = [i for i, name in enumerate(self.names) if name not in names]
+        covariance = tuple(tuple(self.covariance[i][j] for j in kept) for i in kept)
+        return Normal(tuple(self.names[i] for i in kept), tuple(self.mean[i] for i in kept), covariance) if kept else None
 
     def to_dict(self) -> dict[str, Any]:
         rows = [list(row) for row in self.covariance]
@@ -232,6 +250,11 @@ class Particles:
         centre = self._probability() @ u
         e = sub.from_unit(centre + max(width, 0.0) * (u - centre))
         return self if width >= 1 else Particles(self.names, tuple(tuple(row) for row in e.tolist()), self.weights)
+
+    def without(self, names: set[str]) -> Factor | None:
+        kept = [i for i, name in enumerate(self.names) if name not in names]
+        values = tuple(tuple(row[i] for i in kept) for row in self.values)
+        return Particles(tuple(self.names[i] for i in kept), values, self.weights) if kept else None
 
     def to_dict(self) -> dict[str, Any]:
         rows = [list(row) for row in self.values]

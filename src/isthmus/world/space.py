@@ -104,16 +104,22 @@ class Space:
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.is_log, np.log(np.where(self.is_log, e, 1.0)), e)
 
+    @cached_property
+    def _ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """The lower bounds and the widths, in even coordinates."""
+        low = self._even(self.low)
+        return low, self._even(self.high) - low
+
     def unit(self, e: np.ndarray) -> np.ndarray:
         """Map e, shape (..., d), to the unit cube."""
-        low, high = self._even(self.low), self._even(self.high)
-        return (self._even(np.asarray(e, dtype=float)) - low) / (high - low)
+        low, span = self._ends
+        return (self._even(np.asarray(e, dtype=float)) - low) / span
 
     def from_unit(self, u: np.ndarray) -> np.ndarray:
         """Inverse of `unit`; the ends of the cube give the bounds exactly."""
-        low, high = self._even(self.low), self._even(self.high)
+        low, span = self._ends
         u = np.asarray(u, dtype=float)
-        even = low + u * (high - low)
+        even = low + u * span
         e = np.where(self.is_log, np.exp(np.where(self.is_log, even, 0.0)), even)
         return np.where(u <= 0, self.low, np.where(u >= 1, self.high, np.clip(e, self.low, self.high)))
 

@@ -49,7 +49,10 @@ class VecEnv(Base):
 
     @episode_length_buf.setter
     def episode_length_buf(self, value: Tensor) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        self.bridge.env.age = value.clone().long()
+        env = self.bridge.env
+        value = value.clone().long()
+        env.skipped += value - env.age
+        env.age = value
 
     def get_observations(self) -> TensorDict:
         return self._observation
