@@ -32,6 +32,7 @@ class Args:
 def run(args: Args) -> int:
     if not 1 <= args.port <= 65535:
         raise BadInput(f"--port must lie in 1 … 65535, not {args.port}.")
+    from isthmus.learn import runs
     from isthmus.studio.play import replay, serve
 
     def ready(address: str) -> None:
@@ -42,10 +43,11 @@ def run(args: Args) -> int:
 
     try:
         if args.what.suffix == ".npz":
-            replay(args.what, port=args.port, seconds=args.seconds, on_ready=ready)
+            # A dump inside its run folder is shown on that run's ground.
+            folder = args.what.resolve().parent.parent
+            task = runs.load(folder).task if (folder / "run.json").exists() else None
+            replay(args.what, port=args.port, seconds=args.seconds, task=task, on_ready=ready)
         else:
-            from isthmus.learn import runs
-
             found = runs.load(args.what)
             actor = runs.load_actor(found)
             serve(found.task, actor, found.belief, port=args.port, seconds=args.seconds, seed=args.seed, on_ready=ready)

@@ -70,7 +70,8 @@ class Bar:
     def update(self, fraction: float, note: str = "") -> None:
         if self._begun is None:
             self._begun = fraction
-            self._progress.reset(self._task, completed=fraction)
+            self._progress.reset(self._task)
+            self._progress.update(self._task, completed=fraction)
         label = f"{self.what} {note}".rstrip()
         if self.live:
             self._progress.update(self._task, completed=fraction, description=label)

@@ -139,14 +139,15 @@ def _ranges():
         "payload", "kg", "body:body/payload", 0.0, (0.0, 0.015), (0.0, 0.005), doc="a deck or marker mount below the body"
     )
     for i, axis in enumerate("xyz"):
-        yield offset(f"com_{axis}", "m", f"body:body/com[{i}]", 0.02, 0.003, doc="shift of the centre of mass")
+        yield offset(f"com_{axis}", "m", f"body:body/com[{i}]", 0.02, 0.0015, doc="shift of the centre of mass")
+    yield factor("strength", "motor:m[1-4]/strength", (0.3, 1.5), (0.85, 1.1), doc="thrust of all rotors: battery, air, wear")
     for motor in MOTORS:
         yield factor(
             f"strength_{motor}",
             f"motor:{motor}/strength",
             (0.3, 1.5),
-            (0.88, 1.12),
-            doc="thrust that this rotor gives, against what was asked",
+            (0.94, 1.06),
+            doc="thrust that this rotor gives, against the others",
         )
     yield factor("yaw_moment", "actuator:m[1-4]/gear[5]", (0.3, 3.0), (0.75, 1.3), doc="yaw moment per thrust")
     yield vary(

@@ -33,11 +33,14 @@ REFLEXES = (
     Reflex(Observe("gyro"), (NONE3, (-0.18, 0.0, 0.0), (0.0, -0.18, 0.0), (0.0, 0.0, -0.3))),
     Reflex(Observe("quat", "attitude"), (NONE9, NONE9, NONE9, (0.0, 0.0, 0.0, -0.5, *((0.0,) * 5)))),
     Reflex(Observe("velocity"), ((0.0, 0.0, -0.5), (0.0, 0.135, 0.0), (-0.135, 0.0, 0.0), NONE3)),
+    Reflex(Observe("position", minus="command"), ((0.0, 0.0, -0.8), (0.0, 0.09, 0.0), (-0.09, 0.0, 0.0), NONE3)),
 )
-"""What every flight controller does under whatever flies it: level out, damp turning, keep the heading, damp motion.
+"""What every flight controller does under whatever flies it: level out, damp turning and motion, keep the heading, and
+drift towards the commanded place.
 
 A unit of roll or pitch action accelerates the body by 78 rad/s², so 0.9 and 0.18 make a loop of 8.4 rad/s with a damping
-of 0.84; velocity asks for a tilt that brakes at 1.5 m/s² per m/s. Where to fly is the policy's business."""
+of 0.84; velocity asks for a tilt that brakes at 1.5 m/s² per m/s, distance for one that pulls at 1 m/s² per m. That alone
+is slow and gives way to wind, payload and weak motors: getting there and staying there is what the policy learns."""
 
 
 def distance(s: State) -> Tensor:

@@ -29,7 +29,8 @@ class Terrain:
     """m between height samples."""
     seed: int = 1
     height: float = 1.0
-    """Scale of all heights; 1 is the hardest row's full size: bumps of some 10 cm, 20° slopes, 12 cm steps, 30 cm gaps, 14 cm stairs."""
+    """Scale of all heights. At 1 the hardest row has bumps of some 10 cm, 20° slopes, 12 cm steps, 30 cm gaps and 14 cm
+    stairs."""
 
     @cached_property
     def field(self) -> np.ndarray:
