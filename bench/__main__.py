@@ -17,7 +17,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does, before torch is loaded
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as the command line does, before torch is loaded
 
 from bench import goals, speed
 

@@ -58,7 +58,7 @@ def ratios(rounds: int = 10) -> tuple[float, float, float]:
     torch.manual_seed(0)
     env = Env(task, WORLDS, seed=0, dumps=Path(tempfile.mkdtemp()))
     shape = Shape.of(task, config.hidden, config.mirror)
-    actor, critic = Actor(shape, config.init_std), Critic(env.critic_labels(), config.critic_hidden, shape.mirror)
+    actor, critic = Actor(shape, config.init_std), Critic(env.critic_size, config.critic_hidden)
     generator = torch.Generator().manual_seed(0)
     collector = Collector(env, actor, critic, config, generator)
     learner = Learner(actor, critic, config, generator)

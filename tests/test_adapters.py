@@ -43,7 +43,7 @@ class Native:
         torch.manual_seed(0)
         self.env = Env(task, N, seed=SEED, threads=1)
         actor = Actor(Shape.of(task, (8,)), init_std=2.0)
-        critic = Critic(self.env.critic_labels(), (8,), None)
+        critic = Critic(self.env.critic_size, (8,))
         config = PPO(worlds=N, ticks=TICKS)
         self.steps: list = []
         step = self.env.step

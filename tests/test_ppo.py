@@ -164,7 +164,7 @@ def pieces(actor: Actor, n: int = 64, seed: int = 4) -> tuple[list[torch.Tensor]
 
 def learner(actor: Actor, **changes) -> Learner:
     torch.manual_seed(1)
-    return Learner(actor, Critic([(["a", "b", "c"], "true")], (8,), None), replace(PPO(minibatch=64), **changes), generator())
+    return Learner(actor, Critic(3, (8,)), replace(PPO(minibatch=64), **changes), generator())
 
 
 def test_the_divergence_is_from_the_old_policy_to_the_new():

@@ -63,8 +63,8 @@ def main(argv: list[str] | None = None) -> int:
 def _run(verb: str, rest: list[str]) -> int:
     import tyro
 
-    # Threads that wait for work must not spin: the physics runs on the same cores. Read when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Threads that wait for work must not spin for long: the physics runs on the same cores. Read when torch is loaded.
+    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     module = importlib.import_module(f"isthmus.cli.{verb}_")
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]

@@ -69,8 +69,8 @@ class Symmetric(nn.Module):
 
     def reflect(self, x: Tensor) -> Tensor:
         """Mirror images of inputs, (n, inputs)."""
-        return x[:, self.in_order] * self.in_signs
+        return x.index_select(1, self.in_order) * self.in_signs
 
     def forward(self, x: Tensor) -> Tensor:
         here, there = self.net(torch.cat([x, self.reflect(x)])).split(len(x))
-        return 0.5 * (here + there[:, self.out_order] * self.out_signs)
+        return 0.5 * (here + there.index_select(1, self.out_order) * self.out_signs)

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from isthmus.errors import BadInput
 from isthmus.learn.actor import Actor, Memory, Normalizer, forget, mlp
-from isthmus.learn.mirror import Part, Reflection, Symmetric, reflection
-from isthmus.sim.robot import Mirror
+from isthmus.learn.mirror import Symmetric
 from isthmus.tasks.env import Env
 
 
@@ -43,19 +42,16 @@ class PPO:
     init_std: float = 1.0
     min_std: float = 0.05
     mirror: bool = True
-    """Make policy and critic treat left and right alike, where the robot is symmetric."""
+    """Make the policy treat left and right alike, where the robot is symmetric."""
 
 
 class Critic(nn.Module):
     """The value of a state, from all that the simulator knows."""
 
-    def __init__(self, parts: list[Part], hidden: tuple[int, ...], mirror: Mirror | None):
-        """`parts` are the labels of its input, as `Env.critic_labels` gives them."""
+    def __init__(self, inputs: int, hidden: tuple[int, ...]):
         super().__init__()
-        inputs = sum(len(labels) for labels, _ in parts)
         self.normalize = Normalizer(inputs)
-        net = mlp(inputs, hidden, 1, 1.0)
-        self.net = net if mirror is None else Symmetric(net, reflection(parts, mirror), Reflection((0,), (1.0,)))
+        self.net = mlp(inputs, hidden, 1, 1.0)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(self.normalize(x))[:, 0]
@@ -121,19 +117,18 @@ class Collector:
         obs = torch.empty(steps, n, actor.inputs)
         cri = torch.empty(steps, n, self.critic_input.shape[1])
         act, mean = torch.empty(steps, n, m), torch.empty(steps, n, m)
-        rew, val, ended = torch.empty(steps, n), torch.empty(steps, n), torch.empty(steps, n)
+        rew, ended = torch.empty(steps, n), torch.empty(steps, n)
         std = actor.log_std.exp()
         finished: list[dict] = []
+        cut: list[tuple[int, Tensor, Tensor]] = []
         for t in range(steps):
             obs[t], cri[t] = self.observation, self.critic_input
             mean[t] = actor.act(self.observation)
             act[t] = mean[t] + std * torch.randn(n, m, generator=self.generator)
-            val[t] = self.critic(self.critic_input)
             step = env.step(actor.target(act[t], self.memory))
             rew[t] = step.reward
             if len(step.last_critic):
-                # The episode was cut by the clock, not lost: what would have followed still counts.
-                rew[t, step.timed_out] += c.discount * self.critic(step.last_critic)
+                cut.append((t, step.timed_out, step.last_critic))
             done = step.failed | step.timed_out
             ended[t] = done.float()
             self.memory = actor.remember(self.memory, act[t])
@@ -142,6 +137,10 @@ class Collector:
                 finished.append(step.finished)
             self.observation, self.memory = actor.observe(env.signals(), self.memory)
             self.critic_input = env.critic()
+        val = self.critic(cri.flatten(0, 1)).view(steps, n)
+        for t, timed_out, last in cut:
+            # The episode was cut by the clock, not lost: what would have followed still counts.
+            rew[t, timed_out] += c.discount * self.critic(last)
         adv = advantages(rew, val, self.critic(self.critic_input), ended, c.discount, c.trace)
         logp = log_prob(act.flatten(0, 1), mean.flatten(0, 1), actor.log_std)
         batch = Batch(
@@ -182,8 +181,9 @@ class Learner:
                 for key, value in got.items():
                     sums[key] += value
                 count += 1
-        for module, seen in ((self.actor, batch.observation), (self.critic, batch.critic)):
-            module.normalize.update(seen, module.net.reflect if isinstance(module.net, Symmetric) else None)
+        net = self.actor.net
+        self.actor.normalize.update(batch.observation, net.reflect if isinstance(net, Symmetric) else None)
+        self.critic.normalize.update(batch.critic)
         return {k: v / max(count, 1) for k, v in sums.items()} | {"step_size": self.step_size}
 
     def _step(self, data: list[Tensor], old_log_std: Tensor) -> dict[str, float]:

@@ -10,6 +10,7 @@ WALK = PPO(
     minibatch=2048,
     hidden=(64, 64),
     critic_hidden=(64, 64),
+    epochs=3,
     init_std=0.3,
     wanted_kl=0.02,
     entropy=0.002,

@@ -52,7 +52,7 @@ class Trainer:
         self.env = Env(run.task, c.worlds, seed=int(seeds[2]), belief=run.belief, dumps=run.folder / "blowups")
         shape = Shape.of(run.task, c.hidden, c.mirror)
         self.actor = Actor(shape, c.init_std)
-        self.critic = Critic(self.env.critic_labels(), c.critic_hidden, shape.mirror)
+        self.critic = Critic(self.env.critic_size, c.critic_hidden)
         self.collector = Collector(self.env, self.actor, self.critic, c, self.generator)
         self.learner = Learner(self.actor, self.critic, c, self.generator)
         self.iteration, self.steps, self.seconds = 0, 0, 0.0

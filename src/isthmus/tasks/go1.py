@@ -95,8 +95,7 @@ def walk() -> Task:
         start=_start,
         disturbance=Disturbance(push_speed=0.5, push_every=(3.0, 6.0), gust_force=3.0),
         levels=(
-            Level("step", command=0.5, width=0.2, disturbance=0.0, score=0.35),
-            Level("walk", command=1.0, width=0.5, disturbance=0.3, score=0.5),
+            Level("step", command=0.6, width=0.5, disturbance=0.2, score=0.3),
             Level("full", command=1.0, width=1.0, disturbance=1.0),
         ),
         critic=(
@@ -123,9 +122,9 @@ def terrain() -> Task:
         doc="follow a commanded velocity over bumps, slopes, steps, gaps and stairs",
         terrain=Terrain(),
         levels=(
-            Level("stand", command=0.2, width=0.2, disturbance=0.0, roughness=0.0, score=0.35),
-            Level("flat", command=0.6, width=0.5, disturbance=0.3, roughness=0.34, score=0.5),
-            Level("rough", command=1.0, width=1.0, disturbance=0.6, roughness=0.67, score=0.45),
+            Level("step", command=0.6, width=0.5, disturbance=0.2, roughness=0.0, score=0.3),
+            Level("bumpy", command=1.0, width=1.0, disturbance=0.5, roughness=0.34, score=0.45),
+            Level("rough", command=1.0, width=1.0, disturbance=1.0, roughness=0.67, score=0.45),
             Level("field", command=1.0, width=1.0, disturbance=1.0, roughness=1.0),
         ),
     )
