@@ -13,7 +13,7 @@ from isthmus.learn.train import train
 from isthmus.tasks import get_task
 
 task = get_task("pendulum/swingup")
-plan = runs.Plan("pendulum/swingup", steps=600_000, settings=recipe("pendulum/swingup"))
+plan = runs.Plan("pendulum/swingup", steps=400_000, settings=recipe("pendulum/swingup"))
 with tempfile.TemporaryDirectory() as folder:
     run = runs.create(Path(folder) / "run", plan, task, task.robot.prior)
     trainer = train(run, resume=False, report=lambda p: None)

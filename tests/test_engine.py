@@ -115,12 +115,20 @@ def test_a_thousand_resets_give_the_distribution_that_was_asked_for(task):
             writers.setdefault((w.array, int(c)), set()).add(w.param)
     checked = set()
     for w in engine.binding.writes:
-        column = next((int(c) for c in w.columns if writers[w.array, int(c)] == {w.param}), None)
-        if column is None or w.param in checked:
+        if w.param in checked:
             continue
+        column = int(w.columns[0])
+        others = sorted(writers[w.array, column] - {w.param})
+        assert not others or w.how == "scale"
         values = (engine.view if w.array in engine.view else engine.binding.arrays)[w.array][:, column]
         nominal = engine.binding.nominal[w.array][column]
-        drawn = values if w.how == "set" else values / nominal if w.how == "scale" else values - nominal
+        drawn = (
+            values
+            if w.how == "set"
+            else values / nominal / engine.e[:, others].prod(1)
+            if w.how == "scale"
+            else values - nominal
+        )
         factor = task.robot.prior[space.names[w.param]]
         assert isinstance(factor, Uniform | LogUniform)
         log = isinstance(factor, LogUniform)

@@ -266,33 +266,35 @@ def test_saved_state_is_plain_arrays(task):
 def test_the_curriculum_moves_only_when_ready_and_never_back():
     levels = (Level("a", score=0.6), Level("b", score=0.5), Level("c"))
     c = Curriculum(levels, window=10)
-    no = np.zeros(5, dtype=bool)
-    assert not c.record(np.ones(5), no), "too few episodes"
-    assert not c.record(np.zeros(5), no), "not good enough on average"
-    assert not c.record(np.full(5, 0.59), no)
+    at = lambda level, n: np.full(n, level)
+    assert not c.record(np.ones(5), at(0, 5)), "too few episodes"
+    assert not c.record(np.zeros(5), at(0, 5)), "not good enough on average"
+    assert not c.record(np.full(5, 0.59), at(0, 5))
     assert c.index == 0
-    assert not c.record(np.full(5, 0.595), no), "just below"
+    assert not c.record(np.full(5, 0.595), at(0, 5)), "just below"
     assert c.index == 0
-    assert c.record(np.full(10, 0.7), np.zeros(10, dtype=bool))
+    assert c.record(np.full(10, 0.7), at(0, 10))
     assert c.level.name == "b"
     assert len(c.recent) == 0, "what was reached at the last level does not count"
+    assert not c.record(np.ones(50), at(0, 50)), "nor does an episode that began there"
     for _ in range(9):
-        c.record(np.zeros(10), np.ones(10, dtype=bool))
+        c.record(np.zeros(10), at(1, 10))
     assert c.index == 1, "failing does not bring an old level back"
-    assert c.record(np.ones(10), np.zeros(10, dtype=bool))
+    assert c.record(np.ones(10), at(1, 10))
     assert c.level.name == "c"
-    assert not c.record(np.ones(99), np.zeros(99, dtype=bool)), "the last level is the last"
+    assert not c.record(np.ones(99), at(2, 99)), "the last level is the last"
     assert c.index == 2
 
 
 def test_a_restored_curriculum_is_where_it_was():
     c = Curriculum((Level("a", score=0.5), Level("b", score=0.5), Level("c")), window=4)
-    c.record(np.ones(4), np.zeros(4, dtype=bool))
-    c.record(np.full(3, 0.9), np.zeros(3, dtype=bool))
+    c.record(np.ones(4), np.zeros(4))
+    c.record(np.full(3, 0.9), np.ones(3))
     other = Curriculum(c.levels, window=4)
     other.restore(c.state())
     assert other.level.name == "b"
-    assert other.record(np.ones(1), np.zeros(1, dtype=bool)) == c.record(np.ones(1), np.zeros(1, dtype=bool))
+    assert c.record(np.ones(1), np.ones(1))
+    assert other.record(np.ones(1), np.ones(1))
 
 
 def test_levels_widen_belief_and_disturbance(task):

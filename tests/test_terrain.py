@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from isthmus.robots.go1 import go1
-from isthmus.tasks.terrain import KINDS, Terrain
+from isthmus.tasks.terrain import KINDS, MARGIN, Terrain
 
 SMALL = Terrain(rows=3, tile=4.0, seed=3)
 
@@ -16,7 +16,8 @@ SMALL = Terrain(rows=3, tile=4.0, seed=3)
 def tile(terrain: Terrain, kind: str, row: int) -> np.ndarray:
     """Heights of one tile, (k, k)."""
     k = round(terrain.tile / terrain.cell)
-    y, x = k // 2 + terrain.kinds.index(kind) * k, k // 2 + row * k
+    edge = round(MARGIN / terrain.cell)
+    y, x = edge + terrain.kinds.index(kind) * k, edge + row * k
     return terrain.field[y : y + k, x : x + k]
 
 

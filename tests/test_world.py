@@ -379,3 +379,16 @@ FACTORS = [f.to_dict() for b in BELIEFS.values() for f in b.factors]
 def test_one_broken_field_of_a_factor_is_bad_input(row, data):
     key = data.draw(st.sampled_from(sorted(row)))
     read_or_refuse(Belief.from_dict, {"kind": "belief", "space": SPACE.to_dict(), "factors": [row | {key: data.draw(JSON)}]})
+
+
+def test_fixing_one_parameter_leaves_those_that_vary_with_it_alone():
+    space = Space(tuple(Param(n, "1", 0.5, 0.0, 1.0, (f"geom:{n}/friction[0]",)) for n in "abc"))
+    normal = Normal(("a", "b"), (-2.0, 2.0), ((0.01, 0.005), (0.005, 0.01)))
+    cloud = Particles(("a", "b"), ((0.1, 0.9), (0.2, 0.8)), (1.0, 3.0))
+    for joint in (normal, cloud):
+        before = Belief(space, (joint,))
+        after = before.fix({"a": 0.3})
+        assert after["a"] == Fixed("a", 0.3)
+        assert after.interval("b") == pytest.approx(before.interval("b"))
+        assert set(after.free().names) == {"b"}
+        assert set(before.fix({"a": 0.3, "b": 0.4}).free().names) == set()
