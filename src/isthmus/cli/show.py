@@ -38,7 +38,7 @@ def _plain(value: Any) -> Any:
 def table(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> Table:
     t = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
-        t.add_column(column, justify="right" if i in right else "left", overflow="fold")
+        t.add_column(column, justify="right" if i in right else "left", overflow="fold", no_wrap=i == 0)
     for row in rows:
         t.add_row(*row)
     return t
