@@ -14,7 +14,7 @@ from statistics import median
 import torch
 from mujoco.batch import Batch
 
-from isthmus.learn.actor import Actor, Shape
+from isthmus.learn.actor import Actor, Shape, forget
 from isthmus.learn.ppo import Collector, Critic, Learner
 from isthmus.learn.recipes import recipe
 from isthmus.tasks import get_task
@@ -46,12 +46,12 @@ def table(rows: list[Row]) -> list[str]:
     return ["| what | asked | measured |", "|---|---|---|", *(f"| {r.what} | {r.asked} | {r.measured} |" for r in rows)]
 
 
-def ratios(rounds: int = 10) -> tuple[float, float, float]:
+def ratios(rounds: int = 8) -> tuple[float, float, float]:
     """Environment and training throughput over the bare engine's, and the bare engine's physics steps per second.
 
-    The three take turns: a rollout with learning, the same number of environment steps, and of bare engine steps
-    from the same states. Environment and learner both step the policy's own targets, so the robots walk or fall
-    alike in all three.
+    They take turns: a rollout with learning, then as many ticks in which the policy walks on, each preceded by a bare
+    engine's tick from the same states. Only the environment's own work is timed in those, with torch on one thread, as
+    in training.
     """
     task = get_task(TASK)
     config = replace(recipe(TASK), worlds=WORLDS)
@@ -63,28 +63,43 @@ def ratios(rounds: int = 10) -> tuple[float, float, float]:
     collector = Collector(env, actor, critic, config, generator)
     learner = Learner(actor, critic, config, generator)
     bare = Batch(task.robot.model, WORLDS)
-    qpos, qvel, ctrl = (bare.bind(name) for name in ("qpos", "qvel", "ctrl"))
     step_ratios, train_ratios, speeds = [], [], []
     for _ in range(rounds):
         start = time.perf_counter()
         batch, _ = collector.collect()
         learner.update(batch)
         training = time.perf_counter() - start
-        targets = [actor.target(a, collector.memory) for a in batch.action.split(WORLDS)]
-        stepping = bare_time = 0.0
-        for target in targets:
-            qpos[:], qvel[:], ctrl[:] = env.engine.qpos, env.engine.qvel, env.engine.ctrl
-            start = time.perf_counter()
-            bare.step(nstep=task.robot.substeps)
-            bare_time += time.perf_counter() - start
-            start = time.perf_counter()
-            env.step(target)
-            env.signals()
-            stepping += time.perf_counter() - start
+        stepping, bare_time = _side_by_side(env, actor, collector, bare, config.ticks)
         step_ratios.append(bare_time / stepping)
         train_ratios.append(bare_time / training)
-        speeds.append(WORLDS * task.robot.substeps * len(targets) / bare_time)
+        speeds.append(WORLDS * task.robot.substeps * config.ticks / bare_time)
     return median(step_ratios), median(train_ratios), median(speeds)
+
+
+def _side_by_side(env: Env, actor: Actor, collector: Collector, bare: Batch, ticks: int) -> tuple[float, float]:
+    """Seconds that the environment and the bare engine take for the same ticks."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    qpos, qvel, ctrl = (bare.bind(name) for name in ("qpos", "qvel", "ctrl"))
+    stepping = bare_time = 0.0
+    observation, memory = collector.observation, collector.memory
+    with torch.no_grad():
+        for _ in range(ticks):
+            action = actor.act(observation)
+            target, memory = actor.target(action, memory), actor.remember(memory, action)
+            qpos[:], qvel[:], ctrl[:] = env.engine.qpos, env.engine.qvel, env.engine.ctrl
+            start = time.perf_counter()
+            bare.step(nstep=env.task.robot.substeps)
+            bare_time += time.perf_counter() - start
+            start = time.perf_counter()
+            step = env.step(target)
+            signals = env.signals()
+            stepping += time.perf_counter() - start
+            forget(memory, step.failed | step.timed_out)
+            observation, memory = actor.observe(signals, memory)
+    collector.observation, collector.memory, collector.critic_input = observation, memory, env.critic()
+    torch.set_num_threads(threads)
+    return stepping, bare_time
 
 
 def memory_per_world() -> float:
