@@ -74,7 +74,7 @@ def contract_of(run: Run, actor: Actor) -> dict[str, Any]:
         "model_hash": robot.model_hash,
         "space_hash": robot.space.hash,
         "belief_hash": run.belief.hash,
-        "run_hash": run.record.get("hash", ""),
+        "run_hash": run.record["hash"],
     }
 
 

@@ -56,6 +56,11 @@ class Run:
     belief: Belief
     record: dict[str, Any]
 
+    @property
+    def origin(self) -> str:
+        """Hash of the record with which the run began; a new budget does not make it another run."""
+        return self.record.get("began_as", self.record["hash"])
+
 
 def create(folder: Path, plan: Plan, task: Task, belief: Belief) -> Run:
     if (folder / "run.json").exists():
@@ -133,7 +138,7 @@ def extend(run: Run, steps: int, minutes: float) -> Run:
     """The same run with another budget, also on disk; where it came from stays in its record."""
     plan = replace(run.plan, steps=steps, minutes=minutes)
     record = {k: v for k, v in run.record.items() if k != "hash"} | {"plan": asdict(plan)}
-    record.setdefault("began_as", run.record["hash"])
+    record["began_as"] = run.origin
     record["hash"] = content_hash(record)
     write_json(run.folder / "run.json", record)
     return replace(run, plan=plan, record=record)

@@ -94,7 +94,7 @@ class Trainer:
             "seconds": self.seconds,
             "step_size": self.learner.step_size,
             "rng": self.env.rng.bit_generator.state,
-            "run": self.run.record.get("began_as", self.run.record["hash"]),
+            "run": self.run.origin,
         }
         checkpoint.write(path, self.arrays(), meta)
         checkpoint.prune(self.run.folder)
@@ -102,7 +102,7 @@ class Trainer:
 
     def restore(self, path: Path) -> None:
         arrays, meta = checkpoint.read(path)
-        if meta.get("run") != self.run.record.get("began_as", self.run.record["hash"]):
+        if meta.get("run") != self.run.origin:
             raise BadInput(f"{path} is a checkpoint of another run.")
         try:
             fill(self.actor, arrays, "actor.")

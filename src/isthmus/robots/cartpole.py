@@ -16,7 +16,7 @@ The pole's angle is 0 upright, and positive when it leans towards +x.
 from __future__ import annotations
 
 from isthmus.data.contract import Contract, Signal
-from isthmus.robots.ranges import factor, offset, space_and_prior, vary
+from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
 from isthmus.sim.robot import Mirror, Motors, Robot
 
 TIMESTEP, SUBSTEPS = 0.005, 4
@@ -105,18 +105,7 @@ def _ranges():
     yield vary(
         "motor_lag", "s", "motor:slider/lag", LAG, (1e-4, 0.1), (2e-3, 0.02), scale="log", doc="time constant of the force"
     )
-    yield vary(
-        "action_delay",
-        "s",
-        "link:/action_delay",
-        0.005,
-        (0.0, 0.06),
-        (0.0, 0.02),
-        doc="from a target sent to a target in force",
-    )
-    yield vary(
-        "sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.04), (0.0, 0.01), doc="age of the signals when they are read"
-    )
+    yield from delays(action=(0.005, 0.06, 0.02), sensor=(0.005, 0.04, 0.01))
     yield offset("cart_offset", "m", "signal:cart_pos/bias[slider]", 0.2, 0.02, doc="calibration error of the cart's encoder")
     yield offset("pole_offset", "rad", "signal:pole_pos/bias[hinge]", 0.1, 0.02, doc="calibration error of the pole's encoder")
     yield vary("cart_pos_noise", "m", "signal:cart_pos/noise", 0.001, (0.0, 0.05), (0.0, 0.005), doc="standard deviation")

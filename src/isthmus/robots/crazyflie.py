@@ -25,7 +25,7 @@ from math import pi, sqrt
 import numpy as np
 
 from isthmus.data.contract import Contract, Signal, xyz
-from isthmus.robots.ranges import factor, offset, space_and_prior, vary
+from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
 from isthmus.sim.robot import Mirror, Motors, Robot
 
 MOTORS = ("m1", "m2", "m3", "m4")
@@ -154,18 +154,7 @@ def _ranges():
         "motor_lag", "s", "motor:m[1-4]/lag", LAG, (1e-3, 0.2), (0.02, 0.075), scale="log", doc="time constant of the thrust"
     )
     yield factor("drag", "opt:/viscosity", (0.05, 20.0), (0.5, 2.0), doc=f"air drag, against {DRAG:g} N·s/m")
-    yield vary(
-        "action_delay",
-        "s",
-        "link:/action_delay",
-        0.005,
-        (0.0, 0.05),
-        (0.0, 0.01),
-        doc="from a target sent to a target in force",
-    )
-    yield vary(
-        "sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.05), (0.0, 0.01), doc="age of the signals when they are read"
-    )
+    yield from delays(action=(0.005, 0.05, 0.01), sensor=(0.005, 0.05, 0.01))
     for axis in "xyz":
         yield offset(
             f"position_bias_{axis}", "m", f"signal:position/bias[{axis}]", 0.2, 0.01, doc="error of the positioning system"

@@ -17,7 +17,7 @@ Figures, and where they come from:
 from __future__ import annotations
 
 from isthmus.data.contract import Contract, Signal, xyz
-from isthmus.robots.ranges import factor, offset, space_and_prior, vary
+from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
 from isthmus.sim.robot import Mirror, Motors, Robot
 
 LEGS = ("FR", "FL", "RR", "RL")
@@ -208,12 +208,7 @@ def _ranges():
         scale="log",
         doc="rotor inertia seen at the joint",
     )
-    yield vary(
-        "action_delay", "s", "link:/action_delay", 0.01, (0.0, 0.06), (0.0, 0.02), doc="from a target sent to a target in force"
-    )
-    yield vary(
-        "sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.04), (0.0, 0.01), doc="age of the signals when they are read"
-    )
+    yield from delays(action=(0.01, 0.06, 0.02), sensor=(0.005, 0.04, 0.01))
     for axis in "xyz":
         yield offset(
             f"gyro_bias_{axis}", "rad/s", f"signal:gyro/bias[{axis}]", 0.3, 0.05, doc="constant error of the gyroscope"

@@ -18,7 +18,7 @@ The angle is 0 hanging and π upright, positive anticlockwise as seen along -y.
 from __future__ import annotations
 
 from isthmus.data.contract import Contract, Signal
-from isthmus.robots.ranges import factor, offset, space_and_prior, vary
+from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
 from isthmus.sim.robot import Mirror, Motors, Robot
 
 JOINT = ("hinge",)
@@ -123,18 +123,7 @@ def _ranges():
     yield vary(
         "motor_lag", "s", "motor:hinge/lag", LAG, (1e-4, 0.1), (2e-3, 0.015), scale="log", doc="time constant of the torque"
     )
-    yield vary(
-        "action_delay",
-        "s",
-        "link:/action_delay",
-        0.005,
-        (0.0, 0.06),
-        (0.0, 0.02),
-        doc="from a target sent to a target in force",
-    )
-    yield vary(
-        "sensor_delay", "s", "link:/sensor_delay", 0.005, (0.0, 0.04), (0.0, 0.01), doc="age of the signals when they are read"
-    )
+    yield from delays(action=(0.005, 0.06, 0.02), sensor=(0.005, 0.04, 0.01))
     yield offset("encoder_offset", "rad", "signal:joint_pos/bias[hinge]", 0.2, 0.03, doc="calibration error of the encoder")
     yield vary(
         "joint_pos_noise", "rad", "signal:joint_pos/noise", 0.0015, (0.0, 0.05), (0.0005, 0.005), doc="standard deviation"

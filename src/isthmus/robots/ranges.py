@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from isthmus.world import Belief, Param, Space
@@ -40,6 +40,15 @@ def factor(name: str, target: str | tuple[str, ...], bounds, prior, doc: str = "
 def offset(name: str, unit: str, target: str, bound: float, prior: float, doc: str = "") -> Range:
     """A symmetric offset, 0 at nominal."""
     return vary(name, unit, target, 0.0, (-bound, bound), (-prior, prior), how="add", doc=doc)
+
+
+def delays(action: tuple[float, float, float], sensor: tuple[float, float, float]) -> Iterator[Range]:
+    """The delays of the link, each as nominal, longest possible and longest likely, s."""
+    for name, (nominal, longest, likely), doc in (
+        ("action_delay", action, "from a target sent to a target in force"),
+        ("sensor_delay", sensor, "age of the signals when they are read"),
+    ):
+        yield vary(name, "s", f"link:/{name}", nominal, (0.0, longest), (0.0, likely), doc=doc)
 
 
 def space_and_prior(ranges: Iterable[Range]) -> tuple[Space, Belief]:

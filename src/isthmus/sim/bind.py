@@ -165,10 +165,6 @@ class Binding:
                     rows[:, columns] += value
             self.arrays[name][ids] = rows
 
-    @property
-    def names(self) -> list[str]:
-        return sorted({w.array for w in self.writes})
-
 
 def _grouped(writes: list[Write]) -> dict[str, list[tuple[str, np.ndarray, np.ndarray]]]:
     """Writes by array, in order; neighbours of one kind that touch different columns become a single write."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -81,8 +81,6 @@ class Robot:
     mirror: Mirror | None = None
     folder: Path | None = None
     doc: str = ""
-    figures: Mapping[str, str] = field(default_factory=dict)
-    """Where each number comes from."""
 
     def spec(self) -> mujoco.MjSpec:
         """The model as an editable specification."""

@@ -20,7 +20,7 @@ from isthmus.studio.panel import Clicks, CommandPanel, Knob, WorldPanel, hide_bo
 from isthmus.studio.readout import Readout
 from isthmus.studio.replay import replay
 from isthmus.studio.scene import Scene
-from isthmus.studio.server import close_server, open_server, url_of
+from isthmus.studio.server import close_server, open_server, present, url_of
 from isthmus.studio.sliders import command_limits, parse
 from isthmus.tasks.env import Env
 from isthmus.tasks.task import Task
@@ -230,12 +230,4 @@ def serve(
     `on_ready` is given the page's address: at the port asked for, or the next free one. `belief` is what the page's
     sampling button draws from, by default the robot's prior.
     """
-    session = Session(task, actor, belief, port, host, seed)
-    try:
-        if on_ready is not None:
-            on_ready(session.url)
-        session.run(seconds)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        close_server(session.server)
+    present(Session(task, actor, belief, port, host, seed), seconds, on_ready)

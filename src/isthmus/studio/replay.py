@@ -16,7 +16,7 @@ from isthmus.errors import BadInput
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot, compile_spec
 from isthmus.studio.scene import Scene
-from isthmus.studio.server import close_server, open_server, url_of
+from isthmus.studio.server import close_server, open_server, present, url_of
 from isthmus.studio.sliders import show
 from isthmus.tasks.task import Task
 
@@ -169,12 +169,4 @@ def replay(
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
     """Show a blow-up dump until Ctrl-C or for `seconds`. `task` gives its terrain to the picture, if it has one."""
-    page = Replay(path, port, host, robot, task)
-    try:
-        if on_ready is not None:
-            on_ready(page.url)
-        page.run(seconds)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        close_server(page.server)
+    present(Replay(path, port, host, robot, task), seconds, on_ready)

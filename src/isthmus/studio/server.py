@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import socket
+from collections.abc import Callable
+from typing import Protocol
 
 import viser
 
@@ -57,3 +59,24 @@ def close_server(server: viser.ViserServer) -> None:
 def url_of(server: viser.ViserServer) -> str:
     host = server.get_host()
     return f"http://{f'[{host}]' if ':' in host else host}:{server.get_port()}"
+
+
+class Page(Protocol):
+    """A page being shown: its server, its address, and the loop that keeps it alive."""
+
+    server: viser.ViserServer
+    url: str
+
+    def run(self, seconds: float | None = None) -> None: ...
+
+
+def present(page: Page, seconds: float | None, on_ready: Callable[[str], None] | None) -> None:
+    """Run a page until Ctrl-C or for `seconds`, and close it; `on_ready` is given its address first."""
+    try:
+        if on_ready is not None:
+            on_ready(page.url)
+        page.run(seconds)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        close_server(page.server)

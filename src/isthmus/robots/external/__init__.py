@@ -144,7 +144,6 @@ def build(config: Config, folder: Path) -> Robot:
         feet=config.feet,
         payload_at=config.payload_at,  # type: ignore[arg-type]
         doc=f"{len(labels)} motors, {drive} drive at {1.0 / tick:g} Hz, from {path.name}",
-        figures={"model": path.name, "ranges": "in proportion to those of our own robots; see external/space.py"},
     )
     bind.resolve(space, robot)
     return robot

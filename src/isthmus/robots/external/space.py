@@ -13,7 +13,7 @@ import mujoco
 import numpy as np
 
 from isthmus.robots.external.anatomy import Anatomy
-from isthmus.robots.ranges import Range, factor, offset, vary
+from isthmus.robots.ranges import Range, delays, factor, offset, vary
 
 
 def pattern(names: Iterable[str]) -> str:
@@ -26,24 +26,7 @@ def ranges(a: Anatomy) -> Iterator[Range]:
     yield from _bodies(a)
     yield from _native(a) if a.motors.drive == "native" else _motors(a)
     yield from _joints(a)
-    yield vary(
-        "action_delay",
-        "s",
-        "link:/action_delay",
-        a.tick / 2,
-        (0.0, 3 * a.tick),
-        (0.0, a.tick),
-        doc="from a target sent to a target in force",
-    )
-    yield vary(
-        "sensor_delay",
-        "s",
-        "link:/sensor_delay",
-        a.tick / 4,
-        (0.0, 2 * a.tick),
-        (0.0, a.tick / 2),
-        doc="age of the signals when they are read",
-    )
+    yield from delays(action=(a.tick / 2, 3 * a.tick, a.tick), sensor=(a.tick / 4, 2 * a.tick, a.tick / 2))
     yield from _sensors(a)
 
 
