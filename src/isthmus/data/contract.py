@@ -1,6 +1,9 @@
 """What a robot measures and what it accepts, by name, with units, frames and limits.
 
 The contract is the only thing that a simulated robot, a real robot, a policy and a recording have to agree on.
+
+Signals with a meaning for every robot have fixed names: `joint_pos` and `joint_vel` (with the labels of the target, where
+targets are joints), `quat` (orientation of the body in the world), `gyro` and `accel` (in the body's frame).
 """
 
 from __future__ import annotations
@@ -12,6 +15,10 @@ from typing import Any
 
 from isthmus.errors import BadInput, unknown
 from isthmus.files import content_hash
+from isthmus.parse import build
+
+MAX_RATE = 10_000.0
+"""Hz."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class Signal:
         for limits in (self.low, self.high):
             if limits and len(limits) != len(self.labels):
                 raise BadInput(f"signal {self.name!r} has {len(self.labels)} labels but {len(limits)} limits.")
+        if any(low > high for low, high in zip(self.low, self.high, strict=False)):
+            raise BadInput(f"signal {self.name!r} has a lower limit above its upper one.")
 
     @property
     def size(self) -> int:
@@ -42,6 +51,30 @@ class Signal:
         if label in self.labels:
             return self.labels.index(label)
         raise unknown("component", label, self.labels, f"signal {self.name!r}")
+
+
+@dataclass(frozen=True)
+class Law:
+    """target = constant + Σ gain · signal, with each gain a matrix of one row per component of the target."""
+
+    constant: tuple[float, ...]
+    gains: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Safety:
+    """What a guard needs to know about a robot. What is left out is not guarded."""
+
+    effort: tuple[float, ...] = ()
+    """Largest torque or force per component of the target, N·m or N."""
+    tilt: float = 0.0
+    """Largest angle between the body's z axis and the vertical, rad; 0 means that any attitude is fine."""
+    rest: tuple[float, ...] = ()
+    """Target in which the robot can be switched off: a quadruped lies, rotors stand still."""
+    damping: tuple[float, ...] = ()
+    """N·m·s/rad or N·s/m per component of the target: the robot's damping mode gives effort = -damping · speed."""
+    level: Law | None = None
+    """For what flies, the robot's damping mode instead: turn upright, stop turning, sink."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +88,55 @@ class Contract:
     """What it accepts: one value per motor."""
     gains: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Gains of the robot's own joint controller, per component of the target."""
+    safety: Safety = field(default_factory=Safety)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= MAX_RATE:
+            raise BadInput(f"the contract of {self.robot} has a rate of {self.rate:g} Hz, not one up to {MAX_RATE:g}.")
+        names = [s.name for s in self.signals]
+        if len(set(names)) != len(names) or self.target.name in names:
+            raise BadInput(f"the contract of {self.robot} has two signals of one name.")
+        m, safety = self.target.size, self.safety
+        per_motor = {"rest": safety.rest, "effort": safety.effort, "damping": safety.damping, **self.gains}
+        for name, row in per_motor.items():
+            if row and len(row) != m:
+                raise BadInput(f"the contract of {self.robot} has {len(row)} numbers for {name}, but {m} targets.")
+        if safety.level is not None:
+            widths = {n: self[n].size for n in safety.level.gains}
+            right = [len(g) == m and {len(r) for r in g} == {widths[n]} for n, g in safety.level.gains.items()]
+            if len(safety.level.constant) != m or not all(right):
+                raise BadInput(f"the levelling law of {self.robot} does not fit its signals and targets.")
+
+    @property
+    def width(self) -> int:
+        """Components of all signals together."""
+        return sum(s.size for s in self.signals)
+
+    @property
+    def joints(self) -> bool:
+        """Whether targets are joint positions, so that a pose can be held and approached."""
+        return any(
+            s.name == "joint_pos" and s.unit == self.target.unit and set(self.target.labels) <= set(s.labels)
+            for s in self.signals
+        )
+
+    def has(self, name: str) -> bool:
+        return any(s.name == name for s in self.signals)
+
+    def slices(self) -> dict[str, slice]:
+        """Where each signal is when all are put side by side."""
+        found, at = {}, 0
+        for signal in self.signals:
+            found[signal.name] = slice(at, at + signal.size)
+            at += signal.size
+        return found
+
+    @staticmethod
+    def from_dict(data: Any, where: str = "the contract") -> Contract:
+        """Read what `to_dict` wrote; anything else is a BadInput that says what is wrong."""
+        if not isinstance(data, Mapping) or data.get("kind") != "contract":
+            raise BadInput(f"{where} is not a robot's contract.")
+        return build(Contract, {k: v for k, v in data.items() if k != "kind"}, where)
 
     def __getitem__(self, name: str) -> Signal:
         for signal in self.signals:

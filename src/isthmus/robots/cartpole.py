@@ -15,7 +15,7 @@ The pole's angle is 0 upright, and positive when it leans towards +x.
 
 from __future__ import annotations
 
-from isthmus.data.contract import Contract, Signal
+from isthmus.data.contract import Contract, Safety, Signal
 from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
 from isthmus.sim.robot import Mirror, Motors, Robot
 
@@ -24,6 +24,8 @@ CART, POLE, HALF = 1.0, 0.1, 0.5
 FORCE, TRACK = 10.0, 2.4
 HINGE_DAMPING, COULOMB = 2e-6, 5e-4
 LAG = 0.005
+DAMPING = 5.0
+"""N·s/m, our choice: stops the cart within half a second."""
 
 
 def _xml() -> str:
@@ -66,6 +68,7 @@ def cartpole() -> Robot:
             Signal("pole_vel", "rad/s", ("hinge",)),
         ),
         target=Signal("cart_force", "N", ("slider",), low=(-FORCE,), high=(FORCE,)),
+        safety=Safety(effort=(FORCE,), rest=(0.0,), damping=(DAMPING,)),
     )
     space, prior = space_and_prior(_ranges())
     return Robot(

@@ -24,7 +24,7 @@ from math import pi, sqrt
 
 import numpy as np
 
-from isthmus.data.contract import Contract, Signal, xyz
+from isthmus.data.contract import Contract, Law, Safety, Signal, xyz
 from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
 from isthmus.sim.robot import Mirror, Motors, Robot
 
@@ -46,6 +46,8 @@ THRUST = 2.25 * HOVER
 LAG = 0.0375
 DRAG = 6.8e-3
 HEIGHT = 1.5
+TILT = 1.4
+"""rad: our choice; tilts of up to 60 degrees are part of its task."""
 
 
 def _viscosity() -> float:
@@ -91,6 +93,15 @@ def _xml() -> str:
 </mujoco>"""
 
 
+def _level() -> Law:
+    """Sink upright: 1.8 times the quaternion's x and y is about 0.9 times the sine of roll and pitch."""
+    attitude = tuple((0.0, -1.8 * 0.15 * PLACE[m][1] * HOVER, 1.8 * 0.15 * PLACE[m][0] * HOVER, 0.0) for m in MOTORS)
+    turning = tuple(
+        (-0.18 * 0.15 * PLACE[m][1] * HOVER, 0.18 * 0.15 * PLACE[m][0] * HOVER, -0.3 * 0.15 * TURN[m] * HOVER) for m in MOTORS
+    )
+    return Law((0.97 * HOVER,) * 4, {"quat": attitude, "gyro": turning})
+
+
 def crazyflie() -> Robot:
     contract = Contract(
         robot="crazyflie",
@@ -102,6 +113,7 @@ def crazyflie() -> Robot:
             xyz("gyro", "rad/s", "body"),
         ),
         target=Signal("thrust", "N", MOTORS, low=(0.0,) * 4, high=(THRUST,) * 4),
+        safety=Safety(effort=(THRUST,) * 4, tilt=TILT, rest=(0.0,) * 4, level=_level()),
     )
     space, prior = space_and_prior(_ranges())
     return Robot(

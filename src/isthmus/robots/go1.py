@@ -12,11 +12,14 @@ Figures, and where they come from:
   policy holds it up.
 - Stance of 0.8 rad at the thigh and -1.5 rad at the calf: Margolis and Agrawal, "Walk These Ways", 2022.
 - Foot radius 0.023 m: Menagerie.
+- Range of the gyroscope 2,000 degrees/s, of the accelerometer 16 g: usual for the inertial sensors of such robots.
+- Lying pose, damping of 3 N·m·s/rad when everything else has failed, and a tilt of 1 rad from which there is no way back:
+  our choices.
 """
 
 from __future__ import annotations
 
-from isthmus.data.contract import Contract, Signal, xyz
+from isthmus.data.contract import Contract, Safety, Signal, xyz
 from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
 from isthmus.sim.robot import Mirror, Motors, Robot
 
@@ -32,6 +35,10 @@ SPEED = {"hip": 30.1, "thigh": 30.1, "calf": 20.06}
 STANCE = {"hip": 0.0, "thigh": 0.8, "calf": -1.5}
 HEIGHT = 0.32
 KP, KD = 35.0, 0.5
+LYING = {"hip": 0.0, "thigh": 1.3, "calf": -2.7}
+DAMPING = 3.0
+TILT = 1.0
+GYRO_RANGE, ACCEL_RANGE = 34.9, 156.9
 
 
 def _per_joint(table: dict[str, float]) -> tuple[float, ...]:
@@ -100,7 +107,7 @@ def _xml() -> str:
     </body>
   </worldbody>
   <actuator>{motors}</actuator>
-  <sensor>{contacts}</sensor>
+  <sensor>{contacts}<accelerometer name="accel" site="imu"/></sensor>
 </mujoco>"""
 
 
@@ -111,12 +118,14 @@ def go1() -> Robot:
         rate=1.0 / (TIMESTEP * SUBSTEPS),
         signals=(
             Signal("joint_pos", "rad", JOINTS, low=low, high=high),
-            Signal("joint_vel", "rad/s", JOINTS),
-            xyz("gyro", "rad/s", "body"),
+            Signal("joint_vel", "rad/s", JOINTS, low=tuple(-v for v in _per_joint(SPEED)), high=_per_joint(SPEED)),
+            xyz("gyro", "rad/s", "body", GYRO_RANGE),
             Signal("quat", "1", ("w", "x", "y", "z"), "world"),
+            xyz("accel", "m/s²", "body", ACCEL_RANGE),
         ),
         target=Signal("joint_target", "rad", JOINTS, low=low, high=high),
         gains={"kp": (KP,) * 12, "kd": (KD,) * 12},
+        safety=Safety(effort=_per_joint(TORQUE), tilt=TILT, rest=_per_joint(LYING), damping=(DAMPING,) * 12),
     )
     space, prior = space_and_prior(_ranges())
     stance = _per_joint(STANCE)
@@ -125,7 +134,7 @@ def go1() -> Robot:
         doc="Unitree Go1 quadruped, 12 joints, position targets at 50 Hz",
         xml=_xml(),
         contract=contract,
-        sources={"joint_pos": "qpos", "joint_vel": "qvel", "gyro": "angvel:root", "quat": "quat:root"},
+        sources={"joint_pos": "qpos", "joint_vel": "qvel", "gyro": "angvel:root", "quat": "quat:root", "accel": "sensor:accel"},
         motors=Motors(
             drive="position",
             kp=(KP,) * 12,
@@ -226,3 +235,4 @@ def _ranges():
     yield vary("joint_vel_noise", "rad/s", "signal:joint_vel/noise", 0.3, (0.0, 5.0), (0.1, 1.0), doc="standard deviation")
     yield vary("gyro_noise", "rad/s", "signal:gyro/noise", 0.05, (0.0, 1.0), (0.02, 0.2), doc="standard deviation")
     yield vary("quat_noise", "1", "signal:quat/noise", 0.005, (0.0, 0.1), (0.0, 0.015), doc="standard deviation per component")
+    yield vary("accel_noise", "m/s²", "signal:accel/noise", 0.2, (0.0, 5.0), (0.05, 0.5), doc="standard deviation")

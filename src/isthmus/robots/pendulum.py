@@ -17,7 +17,7 @@ The angle is 0 hanging and π upright, positive anticlockwise as seen along -y.
 
 from __future__ import annotations
 
-from isthmus.data.contract import Contract, Signal
+from isthmus.data.contract import Contract, Safety, Signal
 from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
 from isthmus.sim.robot import Mirror, Motors, Robot
 
@@ -30,6 +30,8 @@ ARMATURE = 36 * 6.0719e-5
 TORQUE, PEAK_TORQUE, SPEED = 1.5, 12.0, 38.2
 VISCOUS, COULOMB = 0.1, 0.1
 LAG = 0.005
+DAMPING = 0.3
+"""N·m·s/rad, our choice: brings the pendulum to rest within some swings."""
 
 GRAVITY_TORQUE = 9.81 * LENGTH * (WEIGHT + ROD / 2)
 """N·m: gravity's torque with the rod level."""
@@ -72,8 +74,9 @@ def pendulum() -> Robot:
     contract = Contract(
         robot="pendulum",
         rate=1.0 / (TIMESTEP * SUBSTEPS),
-        signals=(Signal("joint_pos", "rad", JOINT), Signal("joint_vel", "rad/s", JOINT)),
+        signals=(Signal("joint_pos", "rad", JOINT), Signal("joint_vel", "rad/s", JOINT, low=(-SPEED,), high=(SPEED,))),
         target=Signal("joint_torque", "N·m", JOINT, low=(-TORQUE,), high=(TORQUE,)),
+        safety=Safety(effort=(PEAK_TORQUE,), rest=(0.0,), damping=(DAMPING,)),
     )
     space, prior = space_and_prior(_ranges())
     return Robot(

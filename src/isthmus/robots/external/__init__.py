@@ -16,7 +16,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from isthmus.data.contract import Contract, Signal
+from isthmus.data.contract import Contract, Safety, Signal
 from isthmus.errors import BadInput, unknown
 from isthmus.robots.external.anatomy import Anatomy, roots
 from isthmus.robots.external.config import Config, read_config
@@ -30,6 +30,7 @@ from isthmus.robots.external.infer import (
     limits_of,
     motors_of,
     on_joints,
+    safety_of,
     signals_of,
     substeps_of,
     touches,
@@ -132,6 +133,7 @@ def build(config: Config, folder: Path) -> Robot:
             signals=signals,
             target=Signal("joint_target" if servo else "effort" if drive == "effort" else "ctrl", unit, labels, "", low, high),
             gains={"kp": motors.kp, "kd": motors.kd} if drive == "position" else {},
+            safety=safety_of(motors, drive),
         ),
         sources=sources,
         motors=motors,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
-from isthmus.data.contract import Signal, xyz
+from isthmus.data.contract import Safety, Signal, xyz
 from isthmus.errors import BadInput, unknown
 from isthmus.robots.external.anatomy import moving_bodies, roots
 from isthmus.robots.external.config import Config, per_joint
@@ -209,3 +209,10 @@ def signals_of(
             raise unknown("signal", name, offered, f"'sense' of {config.where}")
     chosen = list(dict.fromkeys(config.sense)) or chosen
     return tuple(offered[n][0] for n in chosen), {n: offered[n][1] for n in chosen}
+
+
+def safety_of(motors: Motors, drive: Drive) -> Safety:
+    """What a guard can know from a model: torque limits, and a damping that is strong for the motor's own gains."""
+    effort = motors.torque_limit if motors.torque_limit and np.isfinite(motors.torque_limit).all() else ()
+    damping = tuple(max(2.0 * d, 0.05 * p) for p, d in zip(motors.kp, motors.kd, strict=True)) if drive == "position" else ()
+    return Safety(effort=tuple(effort), damping=damping)

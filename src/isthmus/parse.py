@@ -1,0 +1,120 @@
+"""From the plain data of a JSON or TOML file to frozen dataclasses, strictly: names, types and sizes are checked.
+
+    contract = build(Contract, json.loads(text), "contract.json")
+
+A field's annotation says what it takes: str, bool, int, float (finite), a Literal, another dataclass, `T | None`,
+`tuple[T, ...]`, `tuple[A, B]` or `Mapping[str, T]`. A name that no field has is an error with the nearest ones that exist.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from isthmus.errors import BadInput, unknown
+
+T = TypeVar("T")
+
+MAX_ITEMS = 10_000
+"""Longest list or table."""
+MAX_TEXT = 100_000
+"""Longest text."""
+
+
+def build(cls: type[T], data: Any, where: str) -> T:
+    """An instance of the dataclass `cls` from a table; `where` names the place in errors."""
+    if not isinstance(data, Mapping):
+        raise BadInput(f"{where} must be a table, not {_shown(data)}.")
+    known = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+    for name in data:
+        if name not in known:
+            raise unknown("entry", str(name), known, where)
+    hints = _hints(cls)
+    values = {name: _value(hints[name], data[name], f"{where}: {name}") for name in data}
+    for name, field in known.items():
+        if name not in values and field.default is MISSING and field.default_factory is MISSING:
+            raise BadInput(f"{where} lacks {name!r}.")
+    try:
+        return cls(**values)
+    except BadInput as error:
+        raise BadInput(f"{where}: {error}") from None
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _value(kind: Any, data: Any, where: str) -> Any:
+    origin, args = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return data
+    if is_dataclass(kind):
+        return build(kind, data, where)  # type: ignore[arg-type]
+    if origin in (Union, types.UnionType):
+        return _one_of(args, data, where)
+    if origin is Literal:
+        if data not in args:
+            raise unknown("value", str(data), map(str, args), where)
+        return data
+    if origin is tuple:
+        return _tuple(args, data, where)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(data, Mapping) or len(data) > MAX_ITEMS or not all(isinstance(k, str) for k in data):
+            raise BadInput(f"{where} must be a table of at most {MAX_ITEMS} entries, not {_shown(data)}.")
+        return {k: _value(args[1], v, f"{where}.{k}") for k, v in data.items()}
+    return _scalar(kind, data, where)
+
+
+def _scalar(kind: type, data: Any, where: str) -> Any:
+    if kind is float and isinstance(data, int | float) and not isinstance(data, bool):
+        try:
+            number = float(data)
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            raise BadInput(f"{where} must be a finite number, not {_shown(data)}.")
+        return number
+    right = type(data) is kind and not (kind is str and len(data) > MAX_TEXT)
+    if not right:
+        names = {
+            float: "a number",
+            int: "a whole number",
+            str: f"a text of at most {MAX_TEXT} characters",
+            bool: "true or false",
+        }
+        raise BadInput(f"{where} must be {names.get(kind, kind.__name__)}, not {_shown(data)}.")
+    return data
+
+
+def _tuple(args: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(data, list | tuple) or len(data) > MAX_ITEMS:
+        raise BadInput(f"{where} must be a list of at most {MAX_ITEMS} entries, not {_shown(data)}.")
+    if len(args) == 2 and args[1] is Ellipsis:
+        return tuple(_value(args[0], v, f"{where}[{i}]") for i, v in enumerate(data))
+    if len(data) != len(args):
+        raise BadInput(f"{where} must have {len(args)} entries, not {len(data)}.")
+    return tuple(_value(a, v, f"{where}[{i}]") for i, (a, v) in enumerate(zip(args, data, strict=True)))
+
+
+def _one_of(choices: tuple[Any, ...], data: Any, where: str) -> Any:
+    if data is None and type(None) in choices:
+        return None
+    rest = [c for c in choices if c is not type(None)]
+    problems = []
+    for choice in rest:
+        try:
+            return _value(choice, data, where)
+        except BadInput as error:
+            problems.append(error)
+    # The last choice is the most elaborate one by convention, and its complaint the most telling.
+    raise problems[-1]
+
+
+def _shown(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 40 else text[:39] + "…"
