@@ -386,3 +386,22 @@ def test_a_dump_keeps_the_last_ticks_of_its_own_episode(tmp_path):
     engine.blown[1] = True
     recorder.rescue()
     assert np.load(recorder.dumps[2], allow_pickle=False)["target"][:, 0].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_an_accelerometer_agrees_with_mujocos(targets):
+    """MuJoCo's own sensor at the same place, read after the same step; the attitude is one step newer in ours."""
+    from isthmus.robots import get_robot
+
+    robot = get_robot("go1")
+    add = robot.xml.replace("</sensor>", '<accelerometer name="reference" site="imu"/></sensor>')
+    engine = Engine(dataclasses.replace(robot, xml=add), 3)
+    rng, reference = np.random.default_rng(0), engine.model.sensor("reference").adr[0]
+    spin = np.zeros((3, engine.model.nv))
+    spin[:, 3:6] = rng.uniform(-1, 1, (3, 3))
+    engine.reset(engine.all, qvel=spin)
+    at = robot.contract.slices()["accel"]
+    for _ in range(20):
+        engine.step(targets(robot, rng, 3, size=0.1))
+        ours, theirs = engine._raw()[:, at], engine.sensordata[:, reference : reference + 3]
+        turned = np.linalg.norm(engine.qvel[:, 3:6], axis=1, keepdims=True) * engine.dt
+        assert (np.abs(ours - theirs) <= 1e-9 + 1.5 * turned * np.linalg.norm(theirs, axis=1, keepdims=True)).all()

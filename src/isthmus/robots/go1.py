@@ -107,7 +107,7 @@ def _xml() -> str:
     </body>
   </worldbody>
   <actuator>{motors}</actuator>
-  <sensor>{contacts}<accelerometer name="accel" site="imu"/></sensor>
+  <sensor>{contacts}</sensor>
 </mujoco>"""
 
 
@@ -134,7 +134,7 @@ def go1() -> Robot:
         doc="Unitree Go1 quadruped, 12 joints, position targets at 50 Hz",
         xml=_xml(),
         contract=contract,
-        sources={"joint_pos": "qpos", "joint_vel": "qvel", "gyro": "angvel:root", "quat": "quat:root", "accel": "sensor:accel"},
+        sources={"joint_pos": "qpos", "joint_vel": "qvel", "gyro": "angvel:root", "quat": "quat:root", "accel": "accel:root"},
         motors=Motors(
             drive="position",
             kp=(KP,) * 12,

@@ -22,7 +22,7 @@ from isthmus.sim import bind, native, wiring
 from isthmus.sim.actuators import FIELDS, Actuators
 from isthmus.sim.delay import arrived, read_late, sent_kept, steps_kept
 from isthmus.sim.robot import Robot, compile_spec
-from isthmus.sim.sources import column_sources, compact, target_joints
+from isthmus.sim.sources import column_sources, compact, target_joints, unrotate
 
 SPEED_CEILING = 500.0
 """rad/s or m/s: a world in which anything moves faster has blown up."""
@@ -80,6 +80,8 @@ class Engine:
 
         self.batch = Batch(self.model, n, nthread=threads)
         self.qpos, self.qvel = self.batch.bind("qpos"), self.batch.bind("qvel")
+        self.qacc = self.batch.bind("qacc_warmstart")
+        """Acceleration in the last physics step; MuJoCo keeps it to start its solver."""
         self.ctrl, self.xfrc = self.batch.bind("ctrl"), self.batch.bind("xfrc_applied")
         self.time = self.batch.bind("time").reshape(n)
         self.sensordata = self.batch.bind("sensordata") if self.model.nsensordata else np.zeros((n, 0))
@@ -190,7 +192,18 @@ class Engine:
 
     def _raw(self, ids: np.ndarray | slice = slice(None)) -> np.ndarray:
         """All signals of the contract side by side, as the physics has them, (k, width)."""
-        return np.concatenate([getattr(self, array)[ids][:, columns] for array, columns, _ in self._sources], axis=1)
+        return np.concatenate([self._source(array, columns, ids) for array, columns, _ in self._sources], axis=1)
+
+    def _source(self, array: str, columns: slice | np.ndarray, ids: np.ndarray | slice) -> np.ndarray:
+        values = getattr(self, array)[ids][:, columns]
+        if array != "qacc":
+            return values
+        # An accelerometer: the last step's acceleration without gravity, as the body sees it.
+        assert isinstance(columns, slice)
+        gravity = self.binding.arrays["opt.gravity"][ids] if "opt.gravity" in self._varied else self.model.opt.gravity
+        joint = self.model.dof_jntid[columns.start]
+        quat = self.qpos[ids][:, self.model.jnt_qposadr[joint] + 3 :][:, :4]
+        return unrotate(quat, values - gravity)
 
     def _note(self) -> np.ndarray:
         """Write the present into the ring of past signals; return its slot in each world."""

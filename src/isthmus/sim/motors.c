@@ -16,6 +16,7 @@ enum { U_TICK, U_LAST, U_DELAY, U_SENSOR_DELAY };
 enum { KP, KD, STRENGTH, TORQUE, SPEED, COULOMB, VISCOUS, LAG, SPRING, ROTOR };
 enum { LAGGED, THETA, OMEGA };
 enum { POSITION, EFFORT, NATIVE };
+enum { ACCELERATION = 3 };
 enum { F_LAG = 1, F_LINE = 2, F_FRICTION = 4, F_SPRING = 8, F_JOINTS = 16 };
 
 static double clip(double x, double low, double high) { return x < low ? low : (x > high ? high : x); }
@@ -31,6 +32,17 @@ static double motor(double u, double q, double qd, const double* p, int m, int d
   if (!(flags & F_LINE)) return clip(demand, -limit, limit);
   double slope = qd * (limit / p[SPEED * m]);
   return clip(demand, clip(-limit - slope, -limit, limit), clip(limit - slope, -limit, limit));
+}
+
+// Acceleration without gravity of the free body whose degrees of freedom begin at dof, in its own frame.
+static void accelerometer(const mjModel* model, const mjData* data, int dof, mjtNum* out) {
+  const mjtNum* q = data->qpos + model->jnt_qposadr[model->dof_jntid[dof]] + 3;
+  const double w = q[0], x = q[1], y = q[2], z = q[3];
+  const double a = data->qacc_warmstart[dof] - model->opt.gravity[0], b = data->qacc_warmstart[dof + 1] - model->opt.gravity[1],
+               c = data->qacc_warmstart[dof + 2] - model->opt.gravity[2];
+  out[0] = (1 - 2 * (y * y + z * z)) * a + 2 * (x * y + w * z) * b + 2 * (x * z - w * y) * c;
+  out[1] = 2 * (x * y - w * z) * a + (1 - 2 * (x * x + z * z)) * b + 2 * (y * z + w * x) * c;
+  out[2] = 2 * (x * z + w * y) * a + 2 * (y * z - w * x) * b + (1 - 2 * (x * x + y * y)) * c;
 }
 
 // Physics warnings are read from the batch's counters; MuJoCo would also print each of them for each world.
@@ -53,9 +65,13 @@ void isthmus_control(const mjModel* model, mjData* data) {
   long step = data->time > 0 ? (long)(data->time / dt + 0.5) : 0;
   mjtNum* slot = user + (int)w[I_RING] + (step % depth) * width;
   for (int i = 0; i < blocks; i++, block += 3) {
-    const mjtNum* from = block[0] == 0 ? data->qpos : (block[0] == 1 ? data->qvel : data->sensordata);
-    const int start = (int)block[1], count = (int)block[2];
-    for (int k = 0; k < count; k++) slot[k] = from[start + k];
+    const int array = (int)block[0], start = (int)block[1], count = (int)block[2];
+    if (array == ACCELERATION) {
+      accelerometer(model, data, start, slot);
+    } else {
+      const mjtNum* from = array == 0 ? data->qpos : (array == 1 ? data->qvel : data->sensordata);
+      for (int k = 0; k < count; k++) slot[k] = from[start + k];
+    }
     slot += count;
   }
 

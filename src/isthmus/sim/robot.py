@@ -61,7 +61,8 @@ class Robot:
     """MJCF text; `folder` resolves its file names."""
     contract: Contract
     sources: Mapping[str, str]
-    """Where each signal comes from in the simulator: qpos, qvel, pos:J, quat:J, linvel:J, angvel:J, sensor:S."""
+    """Where each signal comes from in the simulator: qpos, qvel, pos:J, quat:J, linvel:J, angvel:J, accel:J,
+    sensor:S."""
     motors: Motors
     space: Space
     prior: Belief

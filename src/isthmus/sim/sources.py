@@ -8,12 +8,19 @@ import numpy as np
 from isthmus.errors import BadInput, unknown
 from isthmus.sim.robot import Robot
 
-_FREE = {"pos": ("qpos", 0, 3), "quat": ("qpos", 3, 4), "linvel": ("qvel", 0, 3), "angvel": ("qvel", 3, 3)}
-"""Parts of a free joint. MuJoCo keeps its linear velocity in the world frame and its angular velocity in the body's."""
+_FREE = {
+    "pos": ("qpos", 0, 3),
+    "quat": ("qpos", 3, 4),
+    "linvel": ("qvel", 0, 3),
+    "angvel": ("qvel", 3, 3),
+    "accel": ("qacc", 0, 3),
+}
+"""Parts of a free joint. MuJoCo keeps its linear velocity in the world frame and its angular velocity in the body's. `accel`
+is what an accelerometer at the joint says: acceleration without gravity, in the body's frame."""
 
 
 def column_sources(robot: Robot, model: mujoco.MjModel) -> list[tuple[str, list[int]]]:
-    """For each signal, in the contract's order: the array (qpos, qvel or sensordata) and its columns there."""
+    """For each signal, in the contract's order: the array (qpos, qvel, qacc or sensordata) and its columns there."""
     found = []
     for signal in robot.contract.signals:
         source = robot.sources.get(signal.name)
@@ -31,6 +38,18 @@ def compact(columns: list[int]) -> slice | np.ndarray:
     if columns == list(range(columns[0], columns[0] + len(columns))):
         return slice(columns[0], columns[0] + len(columns))
     return np.array(columns)
+
+
+def unrotate(quat: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Vectors of the world in the frame of bodies with orientation quat, (n, 4) and (n, 3) -> (n, 3)."""
+    w, x, y, z = quat.T
+    a, b, c = v.T
+    rows = [
+        (1 - 2 * (y * y + z * z)) * a + 2 * (x * y + w * z) * b + 2 * (x * z - w * y) * c,
+        2 * (x * y - w * z) * a + (1 - 2 * (x * x + z * z)) * b + 2 * (y * z + w * x) * c,
+        2 * (x * z + w * y) * a + 2 * (y * z - w * x) * b + (1 - 2 * (x * x + y * y)) * c,
+    ]
+    return np.stack(rows, axis=1)
 
 
 def target_joints(robot: Robot, model: mujoco.MjModel) -> tuple[list[int], list[int]] | None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from isthmus.data.contract import Contract, Safety, Signal
+from isthmus.data.contract import Contract, Signal
 from isthmus.errors import BadInput, unknown
 from isthmus.robots.external.anatomy import Anatomy, roots
 from isthmus.robots.external.config import Config, read_config
