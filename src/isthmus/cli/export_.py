@@ -38,5 +38,7 @@ def run(args: Args) -> int:
         show.emit({"controller": str(args.out), "run": str(args.run), "run_hash": found.record["hash"], **checked})
     else:
         show.out.print(f"{args.out}: {checked['bytes'] / 1e3:.0f} kB, hash {checked['hash'][:12]}")
-        show.out.print(f"{checked['ticks']} ticks against training: largest difference {checked['worst']:.1e}")
+        show.out.print(f"{checked['ticks']} ticks against training: largest difference {checked['checks']['recorded']:.1e}")
+        rest = ", ".join(f"{kind} {worst:.1e}" for kind, worst in checked["checks"].items() if kind != "recorded")
+        show.out.print(f"other signals: {rest}")
     return 0

@@ -1,17 +1,18 @@
 """Write the policy as a controller: an ONNX graph and its contract in one file, checked tick by tick.
 
+    recorded     1,000 ticks of the task, memory carried over
+    extreme      signals far outside what training saw, so that every clip is met
+    boundary     each limit of each signal
+    ramp         every input climbs by its own slope for longer than the history is
+
 The graph is traced from the module that training used. Memory between ticks goes in and comes out, so the graph
 has no hidden state.
 """
 
 from __future__ import annotations
 
-import io
-import json
 import tempfile
-import zipfile
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from isthmus.errors import BadInput
-from isthmus.files import atomic_write, content_hash
+from isthmus.data.contract import Signal
+from isthmus.deploy.controller import Controller, Manifest, save
+from isthmus.errors import BadInput, unknown
+from isthmus.files import content_hash
 from isthmus.learn.actor import Actor
 from isthmus.learn.runs import Run
 from isthmus.tasks.env import Env
 
 TOLERANCE = 1e-5
-TICKS = 1000
+TICKS, EXTREME_TICKS = 1000, 100
+
+Signals = dict[str, Tensor]
 
 
 class Graph(nn.Module):
@@ -60,64 +65,84 @@ def graph_bytes(actor: Actor) -> bytes:
         return path.read_bytes()
 
 
-def contract_of(run: Run, actor: Actor) -> dict[str, Any]:
+def manifest_of(run: Run, actor: Actor, onnx: bytes) -> Manifest:
     """Everything that must agree between the policy and the robot, at full precision."""
-    robot = run.task.robot
-    return {
-        "kind": "controller",
-        "task": run.task.name,
-        "robot": robot.contract.to_dict(),
-        "inputs": [asdict(s) for s in actor.shape.signals],
-        "memory": {k: list(v.shape[1:]) for k, v in actor.memory(1).items()},
-        "output": asdict(actor.shape.target),
-        "default": list(robot.default),
-        "model_hash": robot.model_hash,
-        "space_hash": robot.space.hash,
-        "belief_hash": run.belief.hash,
-        "run_hash": run.record["hash"],
-    }
+    robot, command = run.task.robot, run.task.command
+    offered = {s.name: s for s in robot.contract.signals}
+    operator = (command.signal,) if command and command.signal in actor.shape.signals else ()
+    for signal in actor.shape.signals:
+        if signal not in operator and offered.get(signal.name) != signal:
+            raise unknown("signal", signal.name, offered, f"the policy's inputs: {robot.name} does not measure it")
+    return Manifest(
+        task=run.task.name,
+        robot=robot.contract,
+        inputs=tuple(s.name for s in actor.shape.signals if s not in operator),
+        operator=operator,
+        memory={k: tuple(v.shape[1:]) for k, v in actor.memory(1).items()},
+        default=robot.default,
+        model_hash=robot.model_hash,
+        space_hash=robot.space.hash,
+        belief_hash=run.belief.hash,
+        run_hash=run.record["hash"],
+        graph_hash=content_hash(onnx),
+    )
 
 
 def export(run: Run, actor: Actor, path: Path, report: Callable[[float], None] = lambda fraction: None) -> dict[str, Any]:
     """Write the controller and return what was checked; a graph that differs from training is an error."""
     onnx = graph_bytes(actor)
-    worst = compare(run, actor, onnx, report)
-    if not worst <= TOLERANCE:
-        raise BadInput(f"the exported graph differs from the policy by {worst:.2g}, more than {TOLERANCE:g}; nothing written.")
-    contract = contract_of(run, actor) | {"graph_hash": content_hash(onnx)}
-    data = io.BytesIO()
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as file:
-        for name, content in (("contract.json", json.dumps(contract, indent=2, ensure_ascii=False)), ("controller.onnx", onnx)):
-            file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
-    atomic_write(path, data.getvalue())
-    return {"ticks": TICKS, "worst": worst, "bytes": data.tell(), "hash": content_hash(data.getvalue())}
+    manifest = manifest_of(run, actor, onnx)
+    worst = compare(run, actor, Controller(manifest, onnx), report)
+    for kind, difference in worst.items():
+        if not difference <= TOLERANCE:
+            raise BadInput(
+                f"the exported graph differs from the policy by {difference:.2g} on {kind} signals, more than {TOLERANCE:g}; "
+                "nothing written."
+            )
+    found = save(path, manifest, onnx)
+    return {"ticks": TICKS, "worst": max(worst.values()), "checks": worst, "bytes": path.stat().st_size, "hash": found}
 
 
 @torch.no_grad()
-def compare(run: Run, actor: Actor, onnx: bytes, report: Callable[[float], None] = lambda fraction: None) -> float:
-    """Largest difference between the torch module and the graph over recorded ticks and extreme signals."""
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(onnx, providers=["CPUExecutionProvider"])
-    names = [i.name for i in session.get_inputs()]
+def compare(
+    run: Run, actor: Actor, controller: Controller, report: Callable[[float], None] = lambda f: None
+) -> dict[str, float]:
+    """Largest difference between module and graph, targets and memory, per kind of signals."""
     env = Env(run.task, 1, seed=7, belief=run.belief, training=False)
-    rng = np.random.default_rng(0)
-    memory, worst = actor.memory(1), 0.0
-    kept = {k: v.numpy() for k, v in memory.items()}
-    for tick in range(TICKS):
-        signals = env.signals()
-        if tick % 10 == 9:
-            signals = {k: torch.from_numpy(rng.normal(0, 30, v.shape).astype(np.float32)) for k, v in signals.items()}
+    memory, worst = actor.memory(1), dict.fromkeys(("recorded", "extreme", "boundary", "ramp"), 0.0)
+    controller.reset()
+
+    def both(kind: str, signals: Signals) -> Tensor:
+        nonlocal memory
         target, memory = actor(signals, memory)
-        feed = {k: signals[k].numpy() for k in signals} | {f"memory.{k}": v for k, v in kept.items()}
-        out = session.run(None, {k: feed[k] for k in names})
-        kept = dict(zip(memory, out[1:], strict=True))
-        pairs = [(np.asarray(out[0]), target.numpy()), *((np.asarray(kept[k]), memory[k].numpy()) for k in memory)]
+        out = controller.tick({k: v[0].numpy() for k, v in signals.items()})
+        pairs = [(out, target[0].numpy()), *((controller.memory[k], v.numpy()) for k, v in memory.items())]
         # NumPy's maximum keeps a NaN, Python's would lose it.
-        worst = float(np.maximum.reduce([worst, *(_difference(a, b) for a, b in pairs)]))
-        env.step(target)
+        worst[kind] = float(np.maximum.reduce([worst[kind], *(_difference(a, b) for a, b in pairs)]))
+        return target
+
+    for tick in range(TICKS):
+        env.step(both("recorded", {k: v for k, v in env.signals().items() if k in controller.inputs}))
         report((tick + 1) / TICKS)
+    for kind, signals in probes(actor.shape.signals, actor.shape.policy.history):
+        both(kind, signals)
     return worst
+
+
+def probes(signals: tuple[Signal, ...], history: int) -> Iterator[tuple[str, Signals]]:
+    """Signals that no recording shows."""
+    rng = np.random.default_rng(0)
+    row = lambda values: torch.tensor(np.asarray(values, np.float32)[None])  # noqa: E731
+    for _ in range(EXTREME_TICKS):
+        yield "extreme", {s.name: row(rng.normal(0, 30, s.size)) for s in signals}
+    still = {s.name: row(np.zeros(s.size)) for s in signals}
+    for s in signals:
+        for edge in (s.low or (-1.0,) * s.size, s.high or (1.0,) * s.size):
+            for beyond in (0.999, 1.0, 1.001, 1000.0):
+                yield "boundary", still | {s.name: row(np.array(edge) * beyond)}
+    slopes = {s.name: rng.uniform(-1, 1, s.size) for s in signals}
+    for tick in range(3 * history + 3):
+        yield "ramp", {s.name: row(slopes[s.name] * tick / (history + 1)) for s in signals}
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> float:

@@ -1,0 +1,106 @@
+"""What an ONNX graph from a stranger may contain, read from its bytes before any runtime sees them.
+
+A graph is data, but some operators loop, branch, read files or call code that a library registers. A controller needs
+none of them: plain arithmetic on small arrays is all. The walk below reads protobuf fields by their numbers in onnx.proto.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from isthmus.errors import BadInput
+
+MAX_NODES = 20_000
+OPERATORS = frozenset(
+    """
+    Abs Acos Add And ArgMax ArgMin Asin Atan BatchNormalization Cast Ceil Clip Concat Constant Conv Cos Div Elu Equal Erf Exp
+    Expand Flatten Floor GRU Gather Gelu Gemm Greater GreaterOrEqual HardSigmoid HardSwish Identity LSTM LayerNormalization
+    LeakyRelu Less LessOrEqual Log MatMul Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow Reciprocal ReduceL2 ReduceMax
+    ReduceMean ReduceMin ReduceSum ReduceSumSquare Relu Reshape Round Selu Shape Sigmoid Sign Sin Slice Softmax Softplus
+    Softsign Split Sqrt Squeeze Sub Sum Swish Tan Tanh Transpose Unsqueeze Where Xor
+    """.split()  # noqa: SIM905
+)
+
+
+def check(graph: bytes, where: str) -> None:
+    """Refuse a model with anything but known operators on data of its own."""
+    try:
+        _check(graph, where)
+    except (IndexError, UnicodeDecodeError):
+        raise BadInput(f"{where}: the graph is not a complete ONNX model.") from None
+
+
+def _check(model: bytes, where: str) -> None:
+    top = list(_fields(model))
+    if any(number == 25 for number, _ in top):
+        raise BadInput(f"{where}: the graph defines functions of its own, which a controller may not.")
+    graphs = [data for number, data in top if number == 7]
+    if len(graphs) != 1:
+        raise BadInput(f"{where}: the graph is not a complete ONNX model.")
+    nodes = 0
+    for number, data in _fields(graphs[0]):
+        if number == 1:
+            nodes += 1
+            _check_node(data, where)
+        elif number == 5:
+            _check_tensor(data, where)
+        elif number == 15:
+            raise BadInput(f"{where}: the graph has sparse tensors, which a controller may not.")
+    if not 0 < nodes <= MAX_NODES:
+        raise BadInput(f"{where}: the graph has {nodes} operators, not 1 to {MAX_NODES}.")
+
+
+def _check_node(node: bytes, where: str) -> None:
+    for number, data in _fields(node):
+        if number == 4 and (name := data.decode()) not in OPERATORS:
+            raise BadInput(f"{where}: the graph uses the operator {name[:40]!r}, which a controller may not.")
+        if number == 7 and data.decode() not in ("", "ai.onnx"):
+            raise BadInput(f"{where}: the graph uses operators of {data.decode()[:40]!r}, which a controller may not.")
+        if number == 5:
+            for inner, value in _fields(data):
+                if inner in (6, 11):
+                    raise BadInput(f"{where}: the graph contains graphs, which a controller may not.")
+                if inner in (5, 10):
+                    _check_tensor(value, where)
+
+
+def _check_tensor(tensor: bytes, where: str) -> None:
+    if any(number in (13, 14) for number, _ in _fields(tensor)):
+        raise BadInput(f"{where}: the graph keeps weights in another file, which a controller may not.")
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Field numbers and contents of one protobuf message; numbers that are not texts or messages come as b""."""
+    at, end = 0, len(data)
+    while at < end:
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == 2:
+            size, at = _varint(data, at)
+            if size > end - at:
+                raise IndexError
+            yield key >> 3, data[at : at + size]
+            at += size
+            continue
+        if kind == 0:
+            _, at = _varint(data, at)
+        elif kind in (1, 5):
+            at += 8 if kind == 1 else 4
+        else:
+            raise IndexError
+        yield key >> 3, b""
+    if at != end:
+        raise IndexError
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise IndexError
