@@ -20,6 +20,9 @@ VERBS = {
     "eval": "measure a policy: success with its interval, and each reward term",
     "play": "watch a policy in the browser and change its world",
     "export": "write a policy as a controller for the robot",
+    "robot": "a virtual robot in its own process, on the same link as hardware",
+    "run": "run a controller on a robot, under a guard, and record it",
+    "data": "recordings: import, export, and what is in a file",
     "doctor": "what this machine can do, how fast, and what is missing",
 }
 

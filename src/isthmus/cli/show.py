@@ -20,16 +20,17 @@ err = Console(stderr=True)
 
 def emit(data: dict[str, Any]) -> None:
     """One JSON object on standard output; NaN becomes null."""
-    print(json.dumps(_plain(data), ensure_ascii=False, allow_nan=False))
+    print(json.dumps(plain(data), ensure_ascii=False, allow_nan=False))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """The same as JSON can hold it: lists for arrays, null for what is not a number."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value

@@ -86,10 +86,15 @@ class Link(Protocol):
 
 
 class WallClock:
+    """Time as it passes, or `speed` times as fast."""
+
+    def __init__(self, speed: float = 1.0):
+        self.speed = speed
+
     def now(self) -> float:
-        return time.perf_counter()
+        return time.perf_counter() * self.speed
 
     def sleep_until(self, moment: float) -> None:
-        left = moment - time.perf_counter()
+        left = moment / self.speed - time.perf_counter()
         if left > 0:
             time.sleep(left)

@@ -7,29 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import beta
 
+from isthmus.data.rate import Rate
 from isthmus.learn.actor import Actor, forget
 from isthmus.tasks.env import Env
 from isthmus.tasks.task import Task
 from isthmus.world import Belief
-
-
-@dataclass(frozen=True)
-class Rate:
-    """A measured frequency with its exact (Clopper-Pearson) 95 % interval."""
-
-    rate: float
-    low: float
-    high: float
-    n: int
-
-    @staticmethod
-    def of(hits: int, n: int, level: float = 0.95) -> Rate:
-        tail = (1 - level) / 2
-        low = float(beta.ppf(tail, hits, n - hits + 1)) if hits > 0 else 0.0
-        high = float(beta.ppf(1 - tail, hits + 1, n - hits)) if hits < n else 1.0
-        return Rate(hits / n if n else float("nan"), low, high, n)
 
 
 @dataclass(frozen=True)

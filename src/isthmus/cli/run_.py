@@ -1,0 +1,214 @@
+"""Run a controller on a robot: preflight, ramp, run under a guard, sit down, and a recording of all of it.
+
+example: isthmus run a.controller --link zenoh --record walk.mcap --seconds 20 --command forward=0.5 10:yaw=0.4
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from isthmus.cli import show
+from isthmus.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Args:
+    controller: Annotated[Path, tyro.conf.Positional]
+    """File of the controller."""
+    link: str = "zenoh"
+    """Link to the robot, as in `isthmus list`."""
+    record: Path | None = None
+    """File of the recording (MCAP)."""
+    seconds: float = 0.0
+    """How long the policy runs; 0 until interrupted."""
+    command: tuple[str, ...] = ()
+    """What the policy is asked to do: NAME=VALUE, or SECONDS:NAME=VALUE from that second on."""
+    speed: float = 1.0
+    """Times real time, for a virtual robot that was started with the same --speed."""
+    realtime: bool = False
+    """Ask the system for real-time priority."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+def run(args: Args) -> int:
+    for name in ("seconds", "speed"):
+        value = getattr(args, name)
+        if not 0 <= value < math.inf or (name == "speed" and value == 0):
+            raise BadInput(f"--{name} must be a finite number, not negative.")
+    from isthmus.deploy.controller import Controller
+    from isthmus.deploy.operator import Operator
+    from isthmus.deploy.preflight import Check, preflight
+    from isthmus.deploy.runtime import Loop
+
+    controller = Controller.load(args.controller)
+    operator = Operator(controller.manifest.operator, args.command)
+    link = _link(args, controller)
+    try:
+        if args.realtime:
+            _realtime()
+
+        def line(check: Check) -> None:
+            if not args.json:
+                show.out.print(f"{'ok  ' if check.ok else 'FAIL'} {check.name:<9} {check.text}", highlight=False)
+
+        checks, flight = preflight(controller, link, operator.at(0.0), line)
+        about = {"controller": str(args.controller), "controller_hash": controller.hash, "link": args.link}
+        report: dict[str, Any] = about | {"checks": [asdict(c) for c in checks]}
+        if flight is None:
+            report |= {"ended": "preflight", "why": "; ".join(f"{c.name}: {c.text}" for c in checks if not c.ok)}
+            _print_refused(report, args.json)
+            return 1
+        recorder = _recorder(args, controller, flight)
+        loop = Loop(controller, link, flight, operator, recorder)
+        with _interruptible() as stopping, _display(loop, args):
+            outcome = loop.run(args.seconds or math.inf, stopping)
+    finally:
+        link.close()
+    report |= summary(outcome) | {"recording": str(args.record or "")}
+    _print(report, outcome, args)
+    return {"done": 0, "guard": 1, "interrupted": 3}[outcome.ended]
+
+
+def _link(args: Args, controller):
+    kind, _, rest = args.link.partition(":")
+    if kind == "sim":
+        try:
+            from isthmus.deploy.links.inprocess import InProcess
+            from isthmus.robots import get_robot
+            from isthmus.sim.reality import Reality, VirtualRobot
+        except ImportError:
+            raise BadInput("the link 'sim' simulates the robot here: pip install 'isthmus[lab]'.") from None
+        reality = Reality.load(Path(rest)) if rest else Reality(controller.manifest.robot.robot)
+        return InProcess(VirtualRobot(get_robot(reality.robot), reality))
+    from isthmus.deploy.links import open_link
+
+    return open_link(args.link, args.speed)
+
+
+def _recorder(args: Args, controller, flight):
+    if args.record is None:
+        return None
+    from isthmus.data.recording import Writer
+    from isthmus.deploy.recorder import Recorder
+    from isthmus.deploy.runtime import STATUS
+
+    manifest = controller.manifest
+    origin = {
+        "source": flight.identity.source,
+        "unit": flight.identity.unit,
+        "task": manifest.task,
+        "controller_hash": controller.hash,
+        "model_hash": flight.identity.model_hash,
+        "parents": [controller.hash],
+        "started": time.time(),
+    }
+    args.record.parent.mkdir(parents=True, exist_ok=True)
+    return Recorder(Writer(args.record, flight.identity.contract, manifest.operator, STATUS, origin))
+
+
+def _realtime() -> None:
+    import os
+
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+    except (PermissionError, AttributeError, OSError) as error:
+        raise BadInput(f"--realtime is not allowed here: {error}; on Linux, `ulimit -r` must be 50 or more.") from None
+
+
+@contextmanager
+def _interruptible():
+    """Ctrl-C and a polite kill end the run in order; the robot sits down first."""
+    why: list[str] = []
+    before = {s: signal.signal(s, lambda *_: why.append("interrupted")) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda: why[0] if why else ""
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+@contextmanager
+def _display(loop, args: Args):
+    """A line about the run, from a thread of its own: a terminal that hangs must not stop a robot."""
+    over = threading.Event()
+
+    def work() -> None:
+        with show.bar("running") as bar:
+            while not over.wait(0.5):
+                p = loop.progress
+                fraction = min(1.0, p.seconds / args.seconds) if args.seconds else 0.0
+                bar.update(fraction, f"[{p.state}] {p.seconds:.0f} s, {p.missed} deadlines missed")
+
+    thread = threading.Thread(target=work, daemon=True)
+    if not args.json:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if not args.json:
+            thread.join(2.0)
+
+
+LATE = (20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3)
+"""s: edges of the histogram of how late the loop woke."""
+
+
+def summary(outcome) -> dict[str, Any]:
+    counts = np.histogram(outcome.late, [-np.inf, *LATE, np.inf])[0]
+    quantiles = lambda x: dict(zip(("p50", "p99", "p999", "max"), np.quantile(x, (0.5, 0.99, 0.999, 1)), strict=True))  # noqa: E731
+    return {
+        "ended": outcome.ended,
+        "why": outcome.why,
+        "seconds": outcome.seconds,
+        "ticks": outcome.ticks,
+        "missed": vars(outcome.missed),
+        "interventions": vars(outcome.interventions),
+        "rules": outcome.rules,
+        "late": quantiles(outcome.late) | {"edges": list(LATE), "counts": counts.tolist()},
+        "compute": quantiles(outcome.compute),
+        "recorded": outcome.recorded,
+        "lost": outcome.lost,
+        "problem": outcome.problem,
+    }
+
+
+def _print_refused(report: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        show.emit(report)
+    else:
+        failed = [c["name"] for c in report["checks"] if not c["ok"]]
+        show.out.print(f"\nnot started: {', '.join(failed)}. No command was sent.")
+
+
+def _print(report: dict[str, Any], outcome, args: Args) -> None:
+    if args.json:
+        show.emit(report)
+        return
+    how = {"done": "finished", "guard": "ended by the guard", "interrupted": "interrupted"}[outcome.ended]
+    show.out.print(f"\n{how} after {outcome.seconds:.1f} s" + (f": {outcome.why}" if outcome.why else ""), highlight=False)
+    show.out.print(f"interventions     {show.rate(outcome.interventions)}", highlight=False)
+    show.out.print(f"deadlines missed  {show.rate(outcome.missed)}", highlight=False)
+    late, compute = report["late"], report["compute"]
+    for name, x in (("woke late", late), ("computing", compute)):
+        show.out.print(
+            f"{name:<17} median {x['p50'] * 1e6:.0f} µs, 99.9 % {x['p999'] * 1e6:.0f} µs, worst {x['max'] * 1e6:.0f} µs",
+            highlight=False,
+        )
+    if outcome.rules:
+        show.out.print(show.table("", ["rule", "times"], [[r, str(n)] for r, n in outcome.rules.items()], right=(1,)))
+    if outcome.lost or outcome.problem:
+        show.out.print(f"the recording is not complete: {outcome.lost} ticks lost ({outcome.problem})")
+    elif args.record:
+        show.out.print(f"recorded {outcome.recorded} ticks in {args.record}")

@@ -1,0 +1,77 @@
+"""Which packet of a robot counts: the newest one that is in order, whole, and not old."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from isthmus.data.contract import Contract
+from isthmus.deploy.link import Packet
+from isthmus.deploy.rules import Log, Thresholds
+
+RESTART = 10_000
+"""Packets further back in the sequence than this come from a robot that was restarted, not from a slow network."""
+DRIFT = 1e-4
+"""Share by which the clocks' offset follows each packet: clocks run apart, slowly."""
+
+
+class Intake:
+    def __init__(self, contract: Contract, thresholds: Thresholds, log: Log):
+        self.contract, self.thresholds, self.log = contract, thresholds, log
+        self.values = np.zeros(contract.width)
+        """The newest sound signals, side by side in the contract's order."""
+        self.packet: Packet | None = None
+        self.period = 0.0
+        """s between packets, once it is known; with it the robot's clock is checked against its count."""
+        self.age = math.inf
+        """s since the newest signals were measured."""
+        self._measured = -math.inf
+        """When that was, by our clock."""
+        self._offset = math.inf
+        """Our clock minus the robot's, of the quickest packet so far: a later one was held up on the way."""
+        self.labels = [f"{s.name} of {label}" for s in contract.signals for label in s.labels]
+
+    def take(self, packets: list[Packet], now: float) -> None:
+        for packet in packets:
+            if self._whole(packet) and self._newer(packet, now):
+                lag = now - packet.time
+                self._offset = min(lag, self._offset + DRIFT * (lag - self._offset)) if self._offset < math.inf else lag
+                self._measured = packet.time + self._offset
+                self.packet, self.values = packet, packet.values
+        self.age = now - self._measured
+
+    def _whole(self, p: Packet) -> bool:
+        if len(p.values) != len(self.values):
+            self.log.speak("nonfinite", f"a packet has {len(p.values)} numbers instead of {len(self.values)}")
+            return False
+        if not np.isfinite(p.values).all():
+            first = int(np.nonzero(~np.isfinite(p.values))[0][0])
+            self.log.speak("nonfinite", f"{self.labels[first]} is not a number")
+            return False
+        return True
+
+    def _newer(self, p: Packet, now: float) -> bool:
+        last = self.packet
+        if last is None:
+            return True
+        step = p.sequence - last.sequence
+        if step == 0:
+            self.log.speak("duplicate", "a packet came twice")
+            return False
+        if step < 0:
+            if now - self._measured < self.thresholds.lost and step > -RESTART:
+                self.log.speak("order", "a packet came after a newer one")
+                return False
+            self._clock("the robot was restarted")
+            return True
+        if step > 1:
+            self.log.speak("dropped", f"{step - 1} packets are missing", step - 1)
+        jump = p.time - last.time - step * self.period
+        if self.period and abs(jump) > self.thresholds.clock:
+            self._clock(f"the robot's clock jumped by {jump:+.3f} s")
+        return True
+
+    def _clock(self, text: str) -> None:
+        self.log.speak("clock", text)
+        self._offset = math.inf

@@ -1,0 +1,131 @@
+"""The link between processes, over Zenoh: signals and commands as small samples, the identity as a query.
+
+    isthmus/signals      robot -> controller, every packet
+    isthmus/command      controller -> robot
+    isthmus/identity     asked for once
+
+The robot listens on one endpoint, on this machine unless told otherwise; nothing is discovered by multicast. Samples are
+sent at once and dropped under congestion: an old command is worse than none.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import zenoh
+from zenoh.handlers import RingChannel
+
+from isthmus.deploy import wire
+from isthmus.deploy.link import Command, Identity, Packet, WallClock
+from isthmus.deploy.links.inprocess import Body
+from isthmus.errors import BadInput
+
+DEFAULT = "tcp/127.0.0.1:7447"
+SIGNALS, COMMAND, IDENTITY = "isthmus/signals", "isthmus/command", "isthmus/identity"
+KEPT = 256
+"""Samples that wait to be read; older ones are dropped."""
+
+
+def _open(endpoint: str, listen: bool) -> zenoh.Session:
+    if not endpoint.startswith(("tcp/", "udp/", "tls/", "quic/")):
+        raise BadInput(f"the Zenoh endpoint {endpoint!r} does not look like tcp/HOST:PORT.")
+    config = zenoh.Config()
+    settings = {
+        "mode": "peer",
+        "listen/endpoints": [endpoint] if listen else [],
+        "connect/endpoints": [] if listen else [endpoint],
+        # A controller that starts first waits for its robot, and finds it again after it was restarted.
+        "connect/timeout_ms": -1,
+        "connect/exit_on_failure": False,
+        "scouting/multicast/enabled": False,
+        "scouting/gossip/enabled": False,
+    }
+    for key, value in settings.items():
+        config.insert_json5(key, json.dumps(value))
+    try:
+        return zenoh.open(config)
+    except zenoh.ZError as error:
+        doing = "listen at" if listen else "connect to"
+        raise BadInput(f"cannot {doing} {endpoint}: {str(error).split(' at ')[0]}.") from None
+
+
+def _publisher(session: zenoh.Session, key: str) -> zenoh.Publisher:
+    return session.declare_publisher(
+        key, congestion_control=zenoh.CongestionControl.DROP, priority=zenoh.Priority.REAL_TIME, express=True
+    )
+
+
+class ZenohLink:
+    """The controller's end."""
+
+    def __init__(self, endpoint: str = DEFAULT, speed: float = 1.0):
+        self.endpoint, self.clock = endpoint, WallClock(speed)
+        self._session = _open(endpoint, listen=False)
+        self._signals = self._session.declare_subscriber(SIGNALS, RingChannel(KEPT))
+        self._command = _publisher(self._session, COMMAND)
+
+    def identity(self, timeout: float) -> Identity:
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            for reply in self._session.get(IDENTITY, timeout=0.5):
+                if reply.ok is not None:
+                    return wire.unpack_identity(reply.ok.payload.to_bytes())
+            time.sleep(0.1)
+        raise BadInput(f"no robot answers at {self.endpoint}; is `isthmus robot` or the robot's bridge running?")
+
+    def read(self) -> list[Packet]:
+        found = []
+        while (sample := self._signals.try_recv()) is not None:
+            packet = wire.unpack_packet(sample.payload.to_bytes())
+            if packet is not None:
+                found.append(packet)
+        return found
+
+    def write(self, command: Command) -> None:
+        self._command.put(wire.pack_command(command))
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class ZenohRobot:
+    """The robot's end: serves a body that moves when it is told to, in real time."""
+
+    def __init__(self, body: Body, endpoint: str = DEFAULT, speed: float = 1.0):
+        self.body, self.clock = body, WallClock(speed)
+        self._session = _open(endpoint, listen=True)
+        self._commands = self._session.declare_subscriber(COMMAND, RingChannel(KEPT))
+        self._signals = _publisher(self._session, SIGNALS)
+        self._identity = self._session.declare_queryable(IDENTITY, self._answer)
+        self.overruns = 0
+        """How often the machine was too slow for real time."""
+        self.lost = 0.0
+        """s of the body's life that were skipped because of that; its clock goes on all the same."""
+
+    def _answer(self, query: zenoh.Query) -> None:
+        with query:
+            query.reply(IDENTITY, wire.pack_identity(self.body.identity))
+
+    def serve(self, going: Callable[[], bool]) -> None:
+        """Live until `going()` says no."""
+        due = self.clock.now()
+        while going():
+            self.clock.sleep_until(due)
+            while (sample := self._commands.try_recv()) is not None:
+                command = wire.unpack_command(sample.payload.to_bytes())
+                if command is not None:
+                    self.body.command(command)
+            for packet in self.body.advance():
+                self._signals.put(wire.pack_packet(replace(packet, time=packet.time + self.lost)))
+            due += self.body.period
+            if self.clock.now() > due + 10 * self.body.period:
+                # Too far behind to catch up: a robot does not live through the past in a hurry.
+                self.overruns += 1
+                self.lost += self.clock.now() - due
+                due = self.clock.now()
+
+    def close(self) -> None:
+        self._session.close()

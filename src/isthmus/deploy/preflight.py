@@ -1,0 +1,185 @@
+"""Look at everything before the first command is sent: one line per check, and no command if one of them fails."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.deploy.controller import Controller
+from isthmus.deploy.fit import Fit, differences
+from isthmus.deploy.guard import Guard
+from isthmus.deploy.link import Identity, Link, Packet
+from isthmus.errors import BadInput
+
+LISTEN = 0.6
+"""s: how long the robot is listened to."""
+POSE_GAP = 0.8
+"""rad or m: largest distance from the start pose that a ramp may close."""
+DROPPED = 0.2
+"""Share of packets that may be missing."""
+GRAVITY = 9.81
+DRY_TICKS = 50
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    ok: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class Flight:
+    """A robot that was looked at and is ready to be commanded."""
+
+    identity: Identity
+    fit: Fit
+    guard: Guard
+    period: float
+    """s between the robot's packets."""
+
+
+def preflight(
+    controller: Controller, link: Link, operator: dict[str, np.ndarray], report: Callable[[Check], None] = lambda c: None
+) -> tuple[list[Check], Flight | None]:
+    """All checks in the order of what they build on; the flight is None if one failed."""
+    checks: list[Check] = []
+
+    def check(name: str, ok: bool, text: str) -> bool:
+        checks.append(Check(name, ok, text))
+        report(checks[-1])
+        return ok
+
+    try:
+        identity = link.identity(3.0)
+    except BadInput as error:
+        check("robot", False, str(error))
+        return checks, None
+    m, robot = controller.manifest, identity.contract
+    check("robot", m.robot.robot == robot.robot, f"{robot.robot}, unit {identity.unit}, {identity.source}")
+    known = identity.model_hash
+    text = "the robot does not say" if not known else f"revision {known[:12]}"
+    ok = known in ("", m.model_hash)
+    check("model", ok, text if ok else f"{text}, but the controller was trained with {m.model_hash[:12]}")
+    problems = differences(m, robot)
+    order = "" if robot.target.labels == m.robot.target.labels else "; joints in another order, matched by name"
+    text = f"{len(m.inputs)} signals, {robot.target.size} targets, {robot.rate:g} Hz{order}"
+    if not check("contract", not problems, "; ".join(problems) or text):
+        return checks, None
+    ready = identity.mode in ("idle", "damp")
+    text = {"busy": "busy: switch its built-in controller off", "track": "track: someone else is in control"}
+    check("mode", ready, text.get(identity.mode, identity.mode))
+
+    fit, default = Fit.of(m, robot), np.array(m.default)
+    guard = Guard(robot, default[fit.target])
+    packets, first, last = _listen(link, guard)
+    if not check("signals", guard.intake.packet is not None, _signals_text(guard, packets)):
+        return checks, None
+    check_stream(check, guard, packets, first, last)
+    check_values(check, guard)
+    _check_policy(check, controller, fit, guard, operator)
+    period = (packets[-1].time - packets[0].time) / max(1, packets[-1].sequence - packets[0].sequence)
+    return checks, Flight(identity, fit, guard, period) if all(c.ok for c in checks) else None
+
+
+def _listen(link: Link, guard: Guard) -> tuple[list[Packet], float, float]:
+    """Packets of some time, as the guard takes them, and when the first and the last arrived."""
+    clock, tick = link.clock, 1.0 / guard.contract.rate
+    link.read()
+    start = clock.now()
+    kept: list[Packet] = []
+    first = last = start
+    for k in range(1, max(10, round(LISTEN / tick)) + 1):
+        clock.sleep_until(start + k * tick)
+        found = link.read()
+        guard.see(found, clock.now())
+        if guard.intake.packet is not None and (not kept or guard.intake.packet is not kept[-1]):
+            kept.append(guard.intake.packet)
+            last = clock.now()
+            first = first if len(kept) > 1 else last
+    return kept, first, last
+
+
+def _signals_text(guard: Guard, packets: list[Packet]) -> str:
+    counts = guard.log.counts
+    if not packets:
+        return "none with numbers in it" if counts["nonfinite"] else "none arrived"
+    bad = f", {counts['nonfinite']} packets were not numbers" if counts["nonfinite"] else ""
+    return f"{len(guard.contract.signals)} signals, {guard.contract.width} numbers, all finite{bad}"
+
+
+def check_stream(
+    check: Callable[[str, bool, str], bool], guard: Guard, packets: list[Packet], first: float, last: float
+) -> None:
+    """Is it fresh, in order, often enough, and does the robot's clock go like ours?"""
+    counts, contract = guard.log.counts, guard.contract
+    age = guard.intake.age
+    check("fresh", age < guard.thresholds.stale, f"newest signals {max(age, 0.0) * 1e3:.0f} ms old")
+    robot_time = packets[-1].time - packets[0].time
+    sent = packets[-1].sequence - packets[0].sequence
+    rate = sent / robot_time if robot_time > 0 else 0.0
+    check("rate", rate >= 0.95 * contract.rate, f"{rate:.0f} packets/s for a policy at {contract.rate:g} Hz")
+    lost = counts["dropped"] / max(1, sent)
+    disorder = counts["duplicate"] + counts["order"]
+    text = f"{100 * lost:.1f} % dropped, {counts['duplicate']} twice, {counts['order']} out of order"
+    check("order", lost < DROPPED and disorder < DROPPED * max(1, sent), text)
+    pace = robot_time / (last - first) if last > first else math.nan
+    steady = counts["clock"] == 0
+    text = f"the robot's clock goes {pace:.3f} times as fast as ours{'' if steady else ', and jumps'}"
+    check("clock", 0.8 < pace < 1.25 and steady, text)
+
+
+def check_values(check: Callable[[str, bool, str], bool], guard: Guard) -> None:
+    """Ranges, uprightness, gravity, and the distance from the start pose."""
+    contract, values, at = guard.contract, guard.intake.values, guard.contract.slices()
+    broken = guard.limits.broken(values)
+    check("range", not broken.keys() - {"tilt"}, "; ".join(v for k, v in broken.items() if k != "tilt") or "all inside")
+    if contract.has("quat"):
+        quat = values[at["quat"]][[contract["quat"].component(x) for x in "wxyz"]]
+        norm = float(np.linalg.norm(quat))
+        down = down_of(quat / max(norm, 1e-9))
+        tilt = math.degrees(math.acos(np.clip(-down[2], -1, 1)))
+        ok = abs(norm - 1.0) < 0.1 and "tilt" not in broken
+        check("upright", ok, f"tilted by {tilt:.0f} degrees" + ("" if abs(norm - 1.0) < 0.1 else f", norm {norm:.2f}"))
+        if contract.has("accel"):
+            accel = values[at["accel"]]
+            size = float(np.linalg.norm(accel))
+            angle = math.degrees(math.acos(np.clip(-down @ accel / max(size, 1e-9), -1, 1)))
+            text = f"accelerometer {size:.1f} m/s², {angle:.0f} degrees from where the orientation has it"
+            check("gravity", 0.8 * GRAVITY < size < 1.2 * GRAVITY and angle < 15.0, text)
+    if contract.has("gyro"):
+        turning = float(np.linalg.norm(values[at["gyro"]]))
+        check("still", turning < 1.0, f"turning at {turning:.2f} rad/s")
+    pose = guard.limits.pose(values)
+    if pose is not None:
+        off = np.abs(pose - guard.default)
+        worst = int(off.argmax())
+        text = f"{contract.target.labels[worst]} is {off[worst]:.2f} {contract.target.unit} from the start pose"
+        check("pose", off[worst] < POSE_GAP, text)
+
+
+def down_of(quat: np.ndarray) -> np.ndarray:
+    """The direction of gravity in the body's frame."""
+    w, x, y, z = quat
+    return -np.array([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)])
+
+
+def _check_policy(
+    check: Callable[[str, bool, str], bool], controller: Controller, fit: Fit, guard: Guard, operator: dict[str, np.ndarray]
+) -> None:
+    """Does it give numbers for these signals, and quickly enough?"""
+    signals = {name: guard.intake.values[columns] for name, columns in fit.signals.items()} | operator
+    controller.reset()
+    spent, sound = [], True
+    for _ in range(DRY_TICKS):
+        start = time.perf_counter()
+        sound &= bool(np.isfinite(controller.tick(signals)).all())
+        spent.append(time.perf_counter() - start)
+    controller.reset()
+    slow, tick = float(np.quantile(spent, 0.9)), 1.0 / guard.contract.rate
+    text = f"{slow * 1e6:.0f} µs of {tick * 1e3:g} ms" if sound else "its target is not a number"
+    check("policy", sound and slow < 0.5 * tick, text)

@@ -1,0 +1,74 @@
+"""Record a run without ever holding it up: the control loop hands over rows, a thread writes them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+
+import numpy as np
+
+from isthmus.data.episode import Event
+from isthmus.data.recording import Writer
+
+WAIT = 0.1
+"""s between two looks at what has come."""
+MAX_WAITING = 60_000
+"""Rows that may wait for a slow disk; further ones are lost, and counted."""
+
+
+class Recorder:
+    def __init__(self, writer: Writer):
+        self.writer = writer
+        self.rows = self.lost = 0
+        """Rows that were written, and rows that were not."""
+        self.problem = ""
+        """Why rows were lost."""
+        self._waiting: deque[np.ndarray | Event] = deque()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
+        self._thread.start()
+
+    def put(self, row: np.ndarray, events: Iterable[Event] = ()) -> None:
+        """Take a row of the writer's layout, which the caller no longer changes. Never waits, never fails."""
+        if len(self._waiting) > MAX_WAITING:
+            self.lost += 1
+            self.problem = "the disk is too slow"
+            return
+        self._waiting.append(row)
+        self._waiting.extend(events)
+
+    def close(self) -> None:
+        """Write what is waiting and finish the file."""
+        self._stop.set()
+        self._thread.join()
+        try:
+            self.writer.close()
+        except OSError as error:
+            self.problem = self.problem or error.strerror or str(error)
+
+    def _work(self) -> None:
+        while True:
+            last = self._stop.wait(WAIT)
+            rows: list[np.ndarray] = []
+            while self._waiting:
+                item = self._waiting.popleft()
+                if isinstance(item, Event):
+                    self._write(rows, item)
+                    rows = []
+                else:
+                    rows.append(item)
+            self._write(rows)
+            if last and not self._waiting:
+                return
+
+    def _write(self, rows: list[np.ndarray], event: Event | None = None) -> None:
+        try:
+            if rows:
+                self.writer.rows(np.stack(rows))
+                self.rows += len(rows)
+            if event:
+                self.writer.event(event)
+        except OSError as error:
+            self.lost += len(rows)
+            self.problem = self.problem or error.strerror or str(error)

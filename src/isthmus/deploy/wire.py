@@ -1,0 +1,71 @@
+"""Packets and commands as bytes: a fixed head and a row of numbers. Bytes that are neither give None, never an exception.
+
+packet     "IsP1" · sequence · clock · mode · count · values        little-endian, float64
+command    "IsC1" · sequence · clock · mode · count · target
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from isthmus.deploy.link import MODES, Command, Identity, Packet
+from isthmus.errors import BadInput
+from isthmus.parse import build
+
+_HEAD = struct.Struct("<4sQdBI")
+_PACKET, _COMMAND = b"IsP1", b"IsC1"
+MAX_VALUES = 20_000
+MAX_IDENTITY = 2**20
+
+
+def pack_packet(p: Packet) -> bytes:
+    return _pack(_PACKET, p.sequence, p.time, p.mode, p.values)
+
+
+def unpack_packet(data: bytes) -> Packet | None:
+    found = _unpack(_PACKET, data)
+    return Packet(*found) if found else None
+
+
+def pack_command(c: Command) -> bytes:
+    return _pack(_COMMAND, c.sequence, c.time, c.mode, c.target)
+
+
+def unpack_command(data: bytes) -> Command | None:
+    found = _unpack(_COMMAND, data)
+    return Command(*found) if found else None
+
+
+def _pack(mark: bytes, sequence: int, time: float, mode: str, row: np.ndarray) -> bytes:
+    return _HEAD.pack(mark, sequence, time, MODES.index(mode), len(row)) + np.asarray(row, "<f8").tobytes()  # type: ignore[arg-type]
+
+
+def _unpack(mark: bytes, data: bytes) -> tuple[int, float, Any, np.ndarray] | None:
+    if len(data) < _HEAD.size:
+        return None
+    found, sequence, time, mode, count = _HEAD.unpack_from(data)
+    if found != mark or mode >= len(MODES) or count > MAX_VALUES or len(data) != _HEAD.size + 8 * count:
+        return None
+    return sequence, time, MODES[mode], np.frombuffer(data, "<f8", offset=_HEAD.size)
+
+
+def pack_identity(identity: Identity) -> bytes:
+    return json.dumps(asdict(identity) | {"contract": identity.contract.to_dict()}).encode()
+
+
+def unpack_identity(data: bytes) -> Identity:
+    where = "the robot's answer"
+    if len(data) > MAX_IDENTITY:
+        raise BadInput(f"{where} is larger than {MAX_IDENTITY // 2**20} MiB.")
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadInput(f"{where} is not JSON.") from None
+    if isinstance(fields, dict) and isinstance(fields.get("contract"), dict):
+        fields["contract"] = {k: v for k, v in fields["contract"].items() if k != "kind"}
+    return build(Identity, fields, where)
