@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from isthmus.errors import BadInput
-from isthmus.learn.actor import Actor, Shape, forget, prepare, rotation_of, sensed
+from isthmus.learn.actor import Actor, Shape, forget, prepare, sensed
 from isthmus.tasks import get_task
 from isthmus.tasks.task import Observe
 from isthmus.world.inertia import quat_to_mat
@@ -151,6 +151,5 @@ def test_preparations_are_what_they_say():
     assert torch.allclose(prepare(Observe("q", "angle"), {"q": x}, default), torch.cat([x.sin(), x.cos()], dim=1))
     q = torch.nn.functional.normalize(torch.randn(20, 4, generator=torch.Generator().manual_seed(0)))
     mats = torch.from_numpy(quat_to_mat(q.numpy()))
-    assert torch.allclose(rotation_of(q).view(20, 3, 3), mats, atol=1e-6)
     assert torch.allclose(prepare(Observe("q", "attitude"), {"q": 3 * q}, default).view(20, 3, 3), mats, atol=1e-6)
     assert torch.allclose(prepare(Observe("q", "gravity"), {"q": 3 * q}, default), -mats[:, 2], atol=1e-6)

@@ -16,7 +16,9 @@ from typing import Any
 from isthmus.cli import show
 
 WORLDS, TICKS = 256, 40
-PACKAGES = ("numpy", "mujoco", "torch", "safetensors", "onnx", "onnxruntime", "viser", "tensorboard", "scipy")
+ROBOT = ("numpy", "onnxruntime", "eclipse-zenoh", "mcap", "protobuf")
+"""What a robot's own computer needs."""
+PACKAGES = ("mujoco", "torch", "safetensors", "onnx", "onnxscript", "viser", "tensorboard", "scipy", "pyarrow", "rosbags")
 EXTRAS = {"gymnasium": "gymnasium", "stable_baselines3": "stable-baselines3", "rsl_rl": "rsl-rl-lib"}
 
 
@@ -35,7 +37,7 @@ def run(args: Args) -> int:
         "python": platform.python_version(),
         "system": platform.platform(),
     }
-    packages = {name: _version(name) for name in (*PACKAGES, *EXTRAS.values())}
+    packages = {name: _version(name) for name in (*ROBOT, *PACKAGES, *EXTRAS.values())}
     checks = _checks(packages)
     speeds: dict[str, dict[str, float]] = {}
     if not args.quick and packages["mujoco"]:
@@ -59,15 +61,15 @@ def run(args: Args) -> int:
 
 
 def _checks(packages: dict[str, str]) -> list[dict[str, Any]]:
-    from isthmus.sim import native
-
     lab = all(packages[p] for p in PACKAGES)
-    have_compiler = lab and native.control_callback() is not None
+    have_compiler = lab and _compiler()
     browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("firefox")
     extras = all(packages[p] for p in EXTRAS.values())
     row = lambda what, ok, fix, needed=False: {"what": what, "ok": bool(ok), "fix": fix, "needed": needed}  # noqa: E731
     return [
-        row("simulate, train and export", lab, "pip install 'isthmus[lab]'", needed=True),
+        row("run a controller on a robot", all(packages[p] for p in ROBOT), "pip install isthmus", needed=True),
+        row("run it in real time (--realtime)", _realtime(), "ulimit -r 50, or a line in /etc/security/limits.d"),
+        row("simulate, train and export", lab, "pip install 'isthmus[lab]'"),
         row("compile the motor law (10 % faster)", have_compiler, "install a C compiler, e.g. apt-get install gcc"),
         row("open `isthmus play` here", browser, "any browser on this machine, or an ssh tunnel to it"),
         row("train with Stable-Baselines3 and rsl-rl", extras, "pip install 'isthmus[adapters]'"),
@@ -75,6 +77,23 @@ def _checks(packages: dict[str, str]) -> list[dict[str, Any]]:
             "download Menagerie robots or use a local copy", _menagerie(), "pip install mujoco-menagerie, or set MENAGERIE_ROOT"
         ),
     ]
+
+
+def _compiler() -> bool:
+    from isthmus.sim import native
+
+    return native.control_callback() is not None
+
+
+def _realtime() -> bool:
+    """Whether this process may ask for real-time priority."""
+    try:
+        policy, parameter = os.sched_getscheduler(0), os.sched_getparam(0)
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+        os.sched_setscheduler(0, policy, parameter)
+    except (OSError, AttributeError):
+        return False
+    return True
 
 
 def _menagerie() -> bool:

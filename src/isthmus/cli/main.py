@@ -26,6 +26,9 @@ VERBS = {
     "doctor": "what this machine can do, how fast, and what is missing",
 }
 
+LAB = ("mujoco", "mujoco_menagerie", "torch", "onnx", "onnxscript", "safetensors", "scipy", "tensorboard", "trimesh", "viser")
+"""Packages that a robot's own computer does without."""
+
 
 def usage() -> str:
     verbs = "\n".join(f"  {name:<8} {text}" for name, text in VERBS.items())
@@ -53,6 +56,10 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(str(error), as_json, 2)
     except Interrupted as error:
         return _fail(str(error), as_json, 3)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in LAB:
+            raise
+        return _fail(f"`isthmus {argv[0]}` needs {error.name}: pip install 'isthmus[lab]'.", as_json, 2)
     except KeyboardInterrupt:
         return _fail("interrupted.", as_json, 3)
     except BrokenPipeError:

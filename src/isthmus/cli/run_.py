@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import signal
+import textwrap
 import threading
 import time
 from contextlib import contextmanager
@@ -18,7 +19,8 @@ import numpy as np
 import tyro
 
 from isthmus.cli import show
-from isthmus.errors import BadInput
+from isthmus.deploy.links import LINKS
+from isthmus.errors import BadInput, unknown
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ def run(args: Args) -> int:
 
         def line(check: Check) -> None:
             if not args.json:
-                show.out.print(f"{'ok  ' if check.ok else 'FAIL'} {check.name:<9} {check.text}", highlight=False)
+                text = f"{'ok  ' if check.ok else 'FAIL'} {check.name:<9} {check.text}"
+                show.out.print(textwrap.fill(text, show.out.width, subsequent_indent=" " * 15), highlight=False)
 
         checks, flight = preflight(controller, link, operator.at(0.0), line)
         about = {"controller": str(args.controller), "controller_hash": controller.hash, "link": args.link}
@@ -82,18 +85,18 @@ def run(args: Args) -> int:
 
 def _link(args: Args, controller):
     kind, _, rest = args.link.partition(":")
-    if kind == "sim":
-        try:
-            from isthmus.deploy.links.inprocess import InProcess
-            from isthmus.robots import get_robot
-            from isthmus.sim.reality import Reality, VirtualRobot
-        except ImportError:
-            raise BadInput("the link 'sim' simulates the robot here: pip install 'isthmus[lab]'.") from None
-        reality = Reality.load(Path(rest)) if rest else Reality(controller.manifest.robot.robot)
-        return InProcess(VirtualRobot(get_robot(reality.robot), reality))
-    from isthmus.deploy.links import open_link
+    if kind == "zenoh":
+        from isthmus.deploy.links.zenoh_link import DEFAULT, ZenohLink
 
-    return open_link(args.link, args.speed)
+        return ZenohLink(rest or DEFAULT, args.speed)
+    if kind != "sim":
+        raise unknown("link", args.link, LINKS)
+    from isthmus.deploy.links.inprocess import InProcess
+    from isthmus.robots import get_robot
+    from isthmus.sim.reality import Reality, VirtualRobot
+
+    reality = Reality.load(Path(rest)) if rest else Reality(controller.manifest.robot.robot)
+    return InProcess(VirtualRobot(get_robot(reality.robot), reality))
 
 
 def _recorder(args: Args, controller, flight):
@@ -201,7 +204,7 @@ def _print(report: dict[str, Any], outcome, args: Args) -> None:
     show.out.print(f"interventions     {show.rate(outcome.interventions)}", highlight=False)
     show.out.print(f"deadlines missed  {show.rate(outcome.missed)}", highlight=False)
     late, compute = report["late"], report["compute"]
-    for name, x in (("woke late", late), ("computing", compute)):
+    for name, x in (("woke late", late), ("computing", compute)) if late["max"] > 0 else ():
         show.out.print(
             f"{name:<17} median {x['p50'] * 1e6:.0f} µs, 99.9 % {x['p999'] * 1e6:.0f} µs, worst {x['max'] * 1e6:.0f} µs",
             highlight=False,

@@ -34,9 +34,9 @@ class Fit:
 def differences(manifest: Manifest, robot: Contract) -> list[str]:
     """What a controller expects and the robot does not offer, as sentences."""
     ours = manifest.robot
-    found = []
     if ours.robot != robot.robot:
-        found.append(f"it was made for {ours.robot}, this is {robot.robot}")
+        return [f"it was made for {ours.robot}, this is {robot.robot}"]
+    found = []
     if abs(ours.rate - robot.rate) > 1e-6 * ours.rate:
         found.append(f"it runs at {ours.rate:g} Hz, the robot at {robot.rate:g} Hz")
     for name in manifest.inputs:

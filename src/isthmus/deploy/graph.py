@@ -32,8 +32,8 @@ def check(graph: bytes, where: str) -> None:
 
 def _check(model: bytes, where: str) -> None:
     top = list(_fields(model))
-    if any(number == 25 for number, _ in top):
-        raise BadInput(f"{where}: the graph defines functions of its own, which a controller may not.")
+    if any(number in (20, 25) for number, _ in top):
+        raise BadInput(f"{where}: the graph defines functions or training of its own, which a controller may not.")
     graphs = [data for number, data in top if number == 7]
     if len(graphs) != 1:
         raise BadInput(f"{where}: the graph is not a complete ONNX model.")
@@ -60,6 +60,8 @@ def _check_node(node: bytes, where: str) -> None:
             for inner, value in _fields(data):
                 if inner in (6, 11):
                     raise BadInput(f"{where}: the graph contains graphs, which a controller may not.")
+                if inner in (22, 23):
+                    raise BadInput(f"{where}: the graph has sparse tensors, which a controller may not.")
                 if inner in (5, 10):
                     _check_tensor(value, where)
 
@@ -74,6 +76,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
     at, end = 0, len(data)
     while at < end:
         key, at = _varint(data, at)
+        if key >= 2**32:
+            # Other readers cut a key to 32 bits and would see another field than we do.
+            raise IndexError
         kind = key & 7
         if kind == 2:
             size, at = _varint(data, at)

@@ -22,7 +22,7 @@ import numpy as np
 from isthmus.data.contract import Contract
 from isthmus.data.episode import Level
 from isthmus.deploy.intake import Intake
-from isthmus.deploy.limits import Limits, between
+from isthmus.deploy.limits import Limits, between, finite
 from isthmus.deploy.link import Mode, Packet
 from isthmus.deploy.rules import CLIPPED, DAMPED, HELD, Log, Thresholds, bits
 
@@ -55,13 +55,16 @@ class Guard:
         self._followed = 0.0
         """When the robot last did as it was told."""
         self._told: Mode = "idle"
+        self._held = self._left = -math.inf
+        """When the last hold began, and when it was left."""
         self.limits = Limits(contract, self.thresholds)
 
     # Signals --------------------------------------------------------------------------------------------------
 
     def begin(self, now: float, period: float) -> None:
         """Leave `ready`. The robot sends a packet every `period` s and stands where the last packet says."""
-        self.log.start = self.log.now = self._followed = now
+        self.log.begin(now)
+        self._followed = now
         self.intake.period = period
         pose = self.limits.pose(self.intake.values)
         if pose is None:
@@ -75,6 +78,7 @@ class Guard:
     def see(self, packets: list[Packet], now: float) -> bool:
         """Take in what arrived. True: there are sound signals to act on."""
         self.log.tick(now)
+        before = self.intake.packet
         self.intake.take(packets, now)
         if self.state == "stop" and "tilt" in self.limits.broken(self.intake.values):
             self.finished = True
@@ -85,7 +89,7 @@ class Guard:
             self._fail("lost", f"no signals for {age * 1e3:.0f} ms")
         elif age > t.stale:
             self.log.speak("stale", f"the newest signals are {age * 1e3:.0f} ms old")
-        elif packets:
+        elif self.intake.packet is not before:
             self._judge()
         self._check_mode(now)
         return self.state != "damp" and not self.log.active & _HOLD
@@ -126,20 +130,20 @@ class Guard:
         return self._told, target
 
     def _decide(self, wanted: np.ndarray | None, now: float) -> tuple[Mode, np.ndarray]:
-        if wanted is not None and not np.isfinite(wanted).all():
+        if wanted is not None and not finite(wanted):
             self.log.speak("policy", "the policy's target is not a number")
             wanted = None
         if self.state in ("ramp", "run", "hold"):
             self._hold_or_resume(now)
-        if self.state in ("run", "hold"):
-            self.ticks += 1
+        policy = self.state == "run" or (self.state == "hold" and self._resume == "run")
+        self.ticks += policy
         if self.state == "run":
             if wanted is not None:
                 self.target = self._clip(wanted)
             self.interventions += wanted is None or bool(self.log.active & _CLIP)
             return "track", self.target
         if self.state == "hold":
-            self.interventions += 1
+            self.interventions += policy
             # What is not a pose cannot be held; the robot's own damping is the safest thing then.
             return ("track" if self.contract.joints else "damp"), self.target
         if self.state == "ramp":
@@ -156,15 +160,19 @@ class Guard:
             self._sound = 0
             if self.state != "hold":
                 self._resume = self.state
+                # A hold that is back at once is the same one, or a policy that breaks down every time would never end.
+                if now - self._left > self.thresholds.recover / self.contract.rate:
+                    self._held = now
                 self._enter("hold", "warning", self.log.reason())
         elif self.state == "hold":
             self._sound += 1
             if self._sound >= self.thresholds.recover:
                 if self._resume == "ramp":
                     self._ramp_to(self.default, math.inf)
+                self._left = now
                 self._enter(self._resume, "info", "everything is there again")
-        if self.state == "hold" and now - self._since > self.thresholds.hold:
-            self._fail("held", f"held for {now - self._since:.2f} s, longer than {self.thresholds.hold:g} s")
+        if self.state == "hold" and now - self._held > self.thresholds.hold:
+            self._fail("held", f"held for {now - self._held:.2f} s, longer than {self.thresholds.hold:g} s")
 
     def _ramp_to(self, goal: np.ndarray, longest: float) -> None:
         gap = float(np.abs(self.target - goal).max())
@@ -201,14 +209,10 @@ class Guard:
         return "track", self.target
 
     def _clip(self, wanted: np.ndarray) -> np.ndarray:
-        """The nearest target within limits, jump and predicted torque."""
-        out = wanted
-        for rule, what, nearest in self.limits.clips:
-            before, out = out, nearest(out, self.target, self.intake.values)
-            if (before != out).any():
-                i = int(np.abs(before - out).argmax())
-                label = self.contract.target.labels[i]
-                self.log.speak(rule, f"{what}: {label} clipped from {before[i]:.3g} to {out[i]:.3g}")
+        """The nearest safe target."""
+        out, said = self.limits.nearest(wanted, self.target, self.intake.values)
+        for rule, text in said.items():
+            self.log.speak(rule, text)
         return out
 
     # States ---------------------------------------------------------------------------------------------------

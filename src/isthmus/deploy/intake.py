@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from isthmus.data.contract import Contract
+from isthmus.deploy.limits import finite
 from isthmus.deploy.link import Packet
 from isthmus.deploy.rules import Log, Thresholds
 
@@ -45,8 +46,11 @@ class Intake:
         if len(p.values) != len(self.values):
             self.log.speak("nonfinite", f"a packet has {len(p.values)} numbers instead of {len(self.values)}")
             return False
-        if not np.isfinite(p.values).all():
-            first = int(np.nonzero(~np.isfinite(p.values))[0][0])
+        if not math.isfinite(p.time):
+            self.log.speak("nonfinite", "the time of a packet is not a number")
+            return False
+        if not finite(p.values):
+            first = int(np.nonzero(~(np.abs(p.values) < 1e150))[0][0])
             self.log.speak("nonfinite", f"{self.labels[first]} is not a number")
             return False
         return True

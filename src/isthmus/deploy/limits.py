@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -10,48 +11,74 @@ from isthmus.data.contract import Contract
 from isthmus.deploy.rules import Thresholds
 
 AHEAD = 0.5
+Range = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Lowest and highest target, given the last one and the signals."""
 
 
 class Limits:
     """The contract's limits as arrays, resolved once."""
 
     def __init__(self, contract: Contract, thresholds: Thresholds):
-        target, safety, at, m = contract.target, contract.safety, contract.slices(), contract.target.size
-        self.labels = [f"{s.name} of {label}" for s in contract.signals for label in s.labels]
+        self._labels, self._at = contract.target.labels, contract.slices()
+        self._watch_signals(contract, thresholds)
+        self._q = self._columns(contract, "joint_pos", contract.target.labels) if contract.joints else None
+        self.ahead = np.zeros(contract.target.size)
+        """How far from the pose a first target may be: for the share AHEAD of the joint's torque."""
+        self._ranges: list[tuple[str, str, Range]] = []
+        """Rule, what to say, and the range that it allows."""
+        self._bound_targets(contract)
+
+    def _columns(self, contract: Contract, name: str, labels: tuple[str, ...]) -> np.ndarray:
+        return np.array([self._at[name].start + contract[name].component(x) for x in labels])
+
+    def _watch_signals(self, contract: Contract, thresholds: Thresholds) -> None:
+        self._names = [f"{s.name} of {label}" for s in contract.signals for label in s.labels]
         low, high, self._rules = [], [], []
         for s in contract.signals:
             more = thresholds.position if s.name == "joint_pos" else 0.0
-            factor = 1.0 if s.name == "joint_pos" else thresholds.excess
-            low += [factor * x - more for x in s.low] or [-np.inf] * s.size
-            high += [factor * x + more for x in s.high] or [np.inf] * s.size
+            share = 0.0 if s.name == "joint_pos" else thresholds.excess - 1.0
+            low += [x - share * abs(x) - more for x in s.low] or [-np.inf] * s.size
+            high += [x + share * abs(x) + more for x in s.high] or [np.inf] * s.size
             self._rules += [{"joint_pos": "position", "joint_vel": "speed"}.get(s.name, "range")] * s.size
         self._low, self._high = np.array(low), np.array(high)
-        self._upright = math.cos(safety.tilt) if safety.tilt and contract.has("quat") else -2.0
-        self._quat = at["quat"] if contract.has("quat") else slice(0, 0)
+        tilt = contract.safety.tilt
+        self._upright = math.cos(tilt) if tilt and contract.has("quat") else -2.0
+        self._quat = self._columns(contract, "quat", ("w", "x", "y", "z")) if self._upright > -2.0 else np.zeros(0, int)
 
-        columns = lambda name: np.array([at[name].start + contract[name].component(x) for x in target.labels])  # noqa: E731
-        self._q = columns("joint_pos") if contract.joints else None
-        low, high = np.array(target.low or [-np.inf] * m), np.array(target.high or [np.inf] * m)
-        self.clips = [("limit", "the target is outside its limits", lambda u, last, y: between(u, low, high))]
-        """Rule, what to say, and the nearest good target to (wanted, last, signals)."""
-        self.ahead = np.zeros(m)
-        """How far from the pose a first target may be: for the share AHEAD of the joint's torque."""
-        speeds = contract.joints and contract.has("joint_vel") and set(target.labels) <= set(contract["joint_vel"].labels)
-        if speeds and contract["joint_vel"].high:
-            most = np.array(contract["joint_vel"].high)[columns("joint_vel") - at["joint_vel"].start] / contract.rate
-            jump = "the target jumps further than the joint can go in a tick"
-            self.clips.append(("jump", jump, lambda u, last, y: between(u, last - most, last + most)))
+    def _bound_targets(self, contract: Contract) -> None:
+        target, safety, m = contract.target, contract.safety, contract.target.size
+        self._least, self._most = np.array(target.low or [-np.inf] * m), np.array(target.high or [np.inf] * m)
+        self._ranges.append(("limit", "the target is outside its limits", lambda last, y: (self._least, self._most)))
+        if not (contract.joints and contract.has("joint_vel") and set(target.labels) <= set(contract["joint_vel"].labels)):
+            return
+        q, qd = self._q, self._columns(contract, "joint_vel", target.labels)
+        if contract["joint_vel"].high:
+            step = np.array(contract["joint_vel"].high)[qd - self._at["joint_vel"].start] / contract.rate
+            text = "the target jumps further than the joint can go in a tick"
+            self._ranges.append(("jump", text, lambda last, y: (last - step, last + step)))
         kp, kd = (np.array(contract.gains.get(g, ())) for g in ("kp", "kd"))
-        if speeds and len(kp) and len(kd) and safety.effort and (kp > 0).all():
-            q, qd, reach = self._q, columns("joint_vel"), np.array(safety.effort) / kp
+        if len(kp) and len(kd) and safety.effort and (kp > 0).all():
+            reach, lead = np.array(safety.effort) / kp, kd / kp
 
-            def weak(u: np.ndarray, last: np.ndarray, y: np.ndarray) -> np.ndarray:
-                """kp (u - q) - kd q̇ inside ± effort, solved for u, and not outside the limits for it."""
-                middle = y[q] + kd * y[qd] / kp
-                return between(between(u, middle - reach, middle + reach), low, high)
+            def strong(last: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+                """kp (u - q) - kd q̇ inside ± effort, solved for u."""
+                middle = y[q] + lead * y[qd]
+                return middle - reach, middle + reach
 
             self.ahead = AHEAD * reach
-            self.clips.append(("torque", "the target asks for too much torque", weak))
+            self._ranges.append(("torque", "the target asks for too much torque", strong))
+
+    def nearest(self, wanted: np.ndarray, last: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, dict[str, str]]:
+        """The nearest target within limits, jump and predicted torque, and which of them changed it and how."""
+        out, said = wanted, {}
+        for rule, what, allowed in self._ranges:
+            low, high = allowed(last, values)
+            if np.count_nonzero((out < low) | (out > high)):
+                before, out = out, between(out, low, high)
+                i = int(np.abs(before - out).argmax())
+                said[rule] = f"{what}: {self._labels[i]} clipped from {before[i]:.3g} to {out[i]:.3g}"
+        # The limits come last as well: a joint that was pushed beyond them must not be told to stay there.
+        return (between(out, self._least, self._most), said) if said else (out, said)
 
     def pose(self, values: np.ndarray) -> np.ndarray | None:
         """Positions of the joints behind the targets, in their order; None where targets are no poses."""
@@ -61,9 +88,9 @@ class Limits:
         """Rules that these signals break, and how."""
         found = {}
         out = (values < self._low) | (values > self._high)
-        if out.any():
+        if np.count_nonzero(out):
             for i in np.nonzero(out)[0]:
-                found.setdefault(self._rules[i], f"{self.labels[i]} is {values[i]:.3g}")
+                found.setdefault(self._rules[i], f"{self._names[i]} is {values[i]:.3g}")
         if self._upright > -2.0:
             w, x, y, z = values[self._quat].tolist()
             norm = w * w + x * x + y * y + z * z
@@ -75,3 +102,8 @@ class Limits:
 
 def between(u: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     return np.minimum(np.maximum(u, low), high)
+
+
+def finite(values: np.ndarray) -> bool:
+    """Whether all are numbers, none of them absurd; the square of anything else is not a number or infinite."""
+    return float(values @ values) < math.inf

@@ -136,17 +136,18 @@ def check_stream(
 def check_values(check: Callable[[str, bool, str], bool], guard: Guard) -> None:
     """Ranges, uprightness, gravity, and the distance from the start pose."""
     contract, values, at = guard.contract, guard.intake.values, guard.contract.slices()
+    part = lambda name, labels: values[at[name]][[contract[name].component(x) for x in labels]]  # noqa: E731
     broken = guard.limits.broken(values)
     check("range", not broken.keys() - {"tilt"}, "; ".join(v for k, v in broken.items() if k != "tilt") or "all inside")
     if contract.has("quat"):
-        quat = values[at["quat"]][[contract["quat"].component(x) for x in "wxyz"]]
+        quat = part("quat", "wxyz")
         norm = float(np.linalg.norm(quat))
         down = down_of(quat / max(norm, 1e-9))
         tilt = math.degrees(math.acos(np.clip(-down[2], -1, 1)))
         ok = abs(norm - 1.0) < 0.1 and "tilt" not in broken
         check("upright", ok, f"tilted by {tilt:.0f} degrees" + ("" if abs(norm - 1.0) < 0.1 else f", norm {norm:.2f}"))
         if contract.has("accel"):
-            accel = values[at["accel"]]
+            accel = part("accel", "xyz")
             size = float(np.linalg.norm(accel))
             angle = math.degrees(math.acos(np.clip(-down @ accel / max(size, 1e-9), -1, 1)))
             text = f"accelerometer {size:.1f} m/s², {angle:.0f} degrees from where the orientation has it"

@@ -21,9 +21,10 @@ class Recorder:
     def __init__(self, writer: Writer):
         self.writer = writer
         self.rows = self.lost = 0
-        """Rows that were written, and rows that were not."""
+        """Rows that are in the file, and rows that are not; both are known when it is closed."""
         self.problem = ""
         """Why rows were lost."""
+        self._given = 0
         self._waiting: deque[np.ndarray | Event] = deque()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
@@ -31,8 +32,8 @@ class Recorder:
 
     def put(self, row: np.ndarray, events: Iterable[Event] = ()) -> None:
         """Take a row of the writer's layout, which the caller no longer changes. Never waits, never fails."""
+        self._given += 1
         if len(self._waiting) > MAX_WAITING:
-            self.lost += 1
             self.problem = "the disk is too slow"
             return
         self._waiting.append(row)
@@ -46,6 +47,8 @@ class Recorder:
             self.writer.close()
         except OSError as error:
             self.problem = self.problem or error.strerror or str(error)
+        self.rows = self.writer.written
+        self.lost = self._given - self.rows
 
     def _work(self) -> None:
         while True:
@@ -66,9 +69,7 @@ class Recorder:
         try:
             if rows:
                 self.writer.rows(np.stack(rows))
-                self.rows += len(rows)
             if event:
                 self.writer.event(event)
-        except OSError as error:
-            self.lost += len(rows)
-            self.problem = self.problem or error.strerror or str(error)
+        except (OSError, ValueError) as error:
+            self.problem = self.problem or getattr(error, "strerror", None) or str(error)

@@ -78,6 +78,11 @@ class Log:
         self._spells: dict[str, tuple[float, int]] = {}
         """Last moment and length of the spells in progress."""
 
+    def begin(self, now: float) -> None:
+        """Count from here on: what was said before belongs to preflight, which has told it."""
+        self.start = self.now = now
+        self.events, self.counts, self._spells = [], dict.fromkeys(RULES, 0), {}
+
     def tick(self, now: float) -> None:
         self.now, self.active = now, 0
         for rule, (last, times) in list(self._spells.items()):

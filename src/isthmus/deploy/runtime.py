@@ -100,7 +100,7 @@ class Loop:
                 k = max(k + 1, math.ceil((done - self._start) / self.tick)) if self._missed else k + 1
                 now = self.progress.seconds
                 if not stopped and (stopped := stopping()):
-                    end = now
+                    end = min(end, now)
                 if now >= end - 0.5 * self.tick:
                     self.operator.release(now, FADE)
                 # A robot that moves is brought to rest by its policy before it lies down.

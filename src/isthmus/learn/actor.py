@@ -21,7 +21,6 @@ from isthmus.data.contract import Contract, Signal
 from isthmus.errors import BadInput, unknown
 from isthmus.learn.mirror import Part, Symmetric, reflection
 from isthmus.sim.robot import Mirror
-from isthmus.tasks.state import gravity_in
 from isthmus.tasks.task import Observe, Policy, Task
 
 Memory = dict[str, Tensor]
@@ -101,24 +100,38 @@ def prepare(observe: Observe, signals: dict[str, Tensor], default: Tensor) -> Te
         x = x - signals[observe.minus]
     if observe.as_ == "offset":
         x = x - default
-    elif observe.as_ == "gravity":
-        x = gravity_in(x / x.norm(dim=1, keepdim=True).clamp_min(1e-6))
+    elif observe.as_ in ("gravity", "attitude"):
+        x = quadratic(x, GRAVITY if observe.as_ == "gravity" else ATTITUDE)
     elif observe.as_ == "angle":
         x = torch.cat([torch.sin(x), torch.cos(x)], dim=1)
-    elif observe.as_ == "attitude":
-        x = rotation_of(x / x.norm(dim=1, keepdim=True).clamp_min(1e-6))
-    return x * observe.scale
+    return x * observe.scale if observe.scale != 1.0 else x
 
 
-def rotation_of(q: Tensor) -> Tensor:
-    """Rotation matrices of unit quaternions, (n, 4) -> (n, 9), row by row."""
-    w, x, y, z = q.unbind(1)
-    rows = [
-        1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
-        2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
-        2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
-    ]  # fmt: skip
-    return torch.stack(rows, dim=1)
+FIRST, SECOND = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 2, 3]), torch.tensor([0, 1, 2, 3, 1, 2, 3, 2, 3, 3])
+"""The ten products of two components of a quaternion: ww, wx, wy, wz, xx, xy, xz, yy, yz, zz."""
+
+
+def _forms(*rows: dict[str, float]) -> Tensor:
+    """Coefficients of quadratic forms, one column each."""
+    names = ["wxyz"[a] + "wxyz"[b] for a, b in zip(FIRST.tolist(), SECOND.tolist(), strict=True)]
+    return torch.tensor([[row.get(name, 0.0) for row in rows] for name in names])
+
+
+ATTITUDE = _forms(
+    {"ww": 1, "xx": 1, "yy": -1, "zz": -1}, {"xy": 2, "wz": -2}, {"xz": 2, "wy": 2},
+    {"xy": 2, "wz": 2}, {"ww": 1, "xx": -1, "yy": 1, "zz": -1}, {"yz": 2, "wx": -2},
+    {"xz": 2, "wy": -2}, {"yz": 2, "wx": 2}, {"ww": 1, "xx": -1, "yy": -1, "zz": 1},
+)  # fmt: skip
+"""The rotation matrix of a quaternion of length one, row by row."""
+GRAVITY = -ATTITUDE[:, 6:]
+"""The down direction in the body's frame: minus the last row."""
+LENGTH = _forms({"ww": 1, "xx": 1, "yy": 1, "zz": 1})
+
+
+def quadratic(q: Tensor, forms: Tensor) -> Tensor:
+    """Quadratic forms of quaternions of any length, (n, 4) -> (n, k): few operations, so a quick graph."""
+    products = q.index_select(1, FIRST) * q.index_select(1, SECOND)
+    return products @ forms / (products @ LENGTH).clamp_min(1e-12)
 
 
 class Normalizer(nn.Module):

@@ -11,8 +11,11 @@ has no hidden state.
 
 from __future__ import annotations
 
+import logging
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +58,7 @@ def graph_bytes(actor: Actor) -> bytes:
     example = [torch.zeros(1, s.size) for s in actor.shape.signals] + list(actor.memory(1).values())
     names_in = [*graph.signals, *(f"memory.{k}" for k in graph.memory)]
     names_out = [actor.shape.target.name, *(f"next.{k}" for k in graph.memory)]
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, _quiet():
         path = Path(scratch) / "controller.onnx"
         program = torch.onnx.export(
             graph, tuple(example), input_names=names_in, output_names=names_out, dynamo=True, verbose=False, optimize=True
@@ -63,6 +66,22 @@ def graph_bytes(actor: Actor) -> bytes:
         assert program is not None
         program.save(str(path), external_data=False)
         return path.read_bytes()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter tells of packages that it does not need and of its own inner workings; nobody can act on that."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def manifest_of(run: Run, actor: Actor, onnx: bytes) -> Manifest:

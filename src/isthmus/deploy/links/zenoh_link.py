@@ -11,6 +11,7 @@ sent at once and dropped under congestion: an old command is worse than none.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,7 +31,7 @@ KEPT = 256
 
 
 def _open(endpoint: str, listen: bool) -> zenoh.Session:
-    if not endpoint.startswith(("tcp/", "udp/", "tls/", "quic/")):
+    if not re.fullmatch(r"(tcp|udp|tls|quic)/\S+:\d+(\?\S*|#\S*)?", endpoint):
         raise BadInput(f"the Zenoh endpoint {endpoint!r} does not look like tcp/HOST:PORT.")
     config = zenoh.Config()
     settings = {
@@ -43,13 +44,20 @@ def _open(endpoint: str, listen: bool) -> zenoh.Session:
         "scouting/multicast/enabled": False,
         "scouting/gossip/enabled": False,
     }
-    for key, value in settings.items():
-        config.insert_json5(key, json.dumps(value))
     try:
+        for key, value in settings.items():
+            config.insert_json5(key, json.dumps(value))
         return zenoh.open(config)
     except zenoh.ZError as error:
         doing = "listen at" if listen else "connect to"
-        raise BadInput(f"cannot {doing} {endpoint}: {str(error).split(' at ')[0]}.") from None
+        raise BadInput(f"cannot {doing} {endpoint}: {_reason(error)}.") from None
+
+
+def _reason(error: zenoh.ZError) -> str:
+    """What the system said, or else what Zenoh said, without the places in its source."""
+    told = re.search(r"([^:\[\]]+?) \(os error \d+\)", str(error))
+    text = told[1].strip() if told else str(error).split(" at /")[0].rstrip(".")
+    return text[:1].lower() + text[1:]
 
 
 def _publisher(session: zenoh.Session, key: str) -> zenoh.Publisher:
