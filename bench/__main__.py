@@ -1,6 +1,7 @@
 """Speed and memory, as ratios measured within one run, and the time to learn each task.
 
-    python -m bench                 ratios and memory, about two minutes
+    python -m bench                 ratios and memory of training, then the runtime on the robot, about four minutes
+    python -m bench --deploy        the runtime only
     python -m bench --goals         also time to each task's goal over three seeds, about half an hour
     python -m bench -o FILE         write the table to FILE as well
 
@@ -19,20 +20,24 @@ from pathlib import Path
 
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as the command line does, before torch is loaded
 
-from bench import goals, speed
+from bench import deploy, goals, speed
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--deploy", action="store_true", help="measure the runtime on the robot only")
     parser.add_argument("--goals", action="store_true", help="measure the time to each task's goal")
     parser.add_argument("--task", action="append", help="with --goals: only these tasks")
     parser.add_argument("--seeds", type=int, default=3, help="with --goals: seeds per task")
     parser.add_argument("-o", "--out", type=Path, help="file for the table")
     args = parser.parse_args()
-    rows = speed.measure()
-    text = [f"Measured at commit {commit()} on {os.cpu_count()} cores, {platform.machine()}.", "", *speed.table(rows)]
+    text = [f"Measured at commit {commit()} on {os.cpu_count()} cores, {platform.machine()}.", ""]
+    if not args.deploy:
+        text += [*speed.table(speed.measure()), ""]
+    rows, late = deploy.measure()
+    text += [*speed.table(rows), "", *late]
     print("\n".join(text), flush=True)
     if args.goals:
         learnt = goals.table(goals.measure(args.task, args.seeds))

@@ -59,12 +59,12 @@ def _value(kind: Any, data: Any, where: str) -> Any:
         return _one_of(args, data, where)
     if origin is Literal:
         if data not in args:
-            raise unknown("value", str(data), map(str, args), where)
+            raise unknown("value", data if isinstance(data, str) else _shown(data), map(str, args), where)
         return data
     if origin is tuple:
         return _tuple(args, data, where)
     if origin is not None and issubclass(origin, Mapping):
-        if not isinstance(data, Mapping) or len(data) > MAX_ITEMS or not all(isinstance(k, str) for k in data):
+        if not isinstance(data, Mapping) or len(data) > MAX_ITEMS or not all(isinstance(k, str) and _encodes(k) for k in data):
             raise BadInput(f"{where} must be a table of at most {MAX_ITEMS} entries, not {_shown(data)}.")
         return {k: _value(args[1], v, f"{where}.{k}") for k, v in data.items()}
     return _scalar(kind, data, where)
@@ -79,7 +79,7 @@ def _scalar(kind: type, data: Any, where: str) -> Any:
         if not math.isfinite(number):
             raise BadInput(f"{where} must be a finite number, not {_shown(data)}.")
         return number
-    right = type(data) is kind and not (kind is str and len(data) > MAX_TEXT)
+    right = type(data) is kind and (not isinstance(data, str) or (len(data) <= MAX_TEXT and _encodes(data)))
     if not right:
         names = {
             float: "a number",
@@ -115,6 +115,18 @@ def _one_of(choices: tuple[Any, ...], data: Any, where: str) -> Any:
     raise problems[-1]
 
 
+def _encodes(text: str) -> bool:
+    """JSON can spell halves of characters, which nobody can print or hash."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _shown(data: Any) -> str:
-    text = repr(data)
+    try:
+        text = repr(data)
+    except (ValueError, RecursionError):  # an enormous number, or too many lists in lists
+        text = f"something of type {type(data).__name__}"
     return text if len(text) <= 40 else text[:39] + "…"

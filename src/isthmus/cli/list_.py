@@ -1,4 +1,4 @@
-"""Robots, tasks and methods; with a robot's name, its signals and the parameters of its world.
+"""Robots, tasks, methods, links and families of realities; with a robot's name, its signals and the parameters of its world.
 
 example: isthmus list go1
 """
@@ -12,6 +12,7 @@ import tyro
 
 from isthmus.cli import show
 from isthmus.cli.train_ import METHODS
+from isthmus.deploy.links import LINKS
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ def run(args: Args) -> int:
 
 def _everything(args: Args) -> int:
     from isthmus.robots import ROBOTS
+    from isthmus.sim.reality.families import FAMILIES
     from isthmus.tasks import TASKS
 
     robots, tasks = {name: make() for name, make in ROBOTS.items()}, {name: make() for name, make in TASKS.items()}
@@ -36,6 +38,8 @@ def _everything(args: Args) -> int:
             "robots": {n: _robot_dict(r) for n, r in robots.items()},
             "tasks": {n: {"doc": t.doc, "robot": t.robot.name, "episode": t.episode} for n, t in tasks.items()},
             "methods": list(METHODS),
+            "links": LINKS,
+            "families": FAMILIES,
         })  # fmt: skip
         return 0
     rows = [[n, f"{r.contract.rate:g} Hz", f"{len(r.space)} parameters", r.doc] for n, r in robots.items()]
@@ -43,7 +47,11 @@ def _everything(args: Args) -> int:
     show.out.print("also menagerie:NAME, and the path of any MJCF, URDF or robot config\n")
     rows = [[n, f"{t.episode:g} s", t.doc] for n, t in tasks.items()]
     show.out.print(show.table("tasks", ["name", "episode", ""], rows))
-    show.out.print(f"\nmethods: {', '.join(METHODS)}")
+    show.out.print(f"\nmethods: {', '.join(METHODS)}\n")
+    show.out.print(show.table("links", ["name", ""], [[n, text] for n, text in LINKS.items()]))
+    show.out.print()
+    title = "families of realities, for `isthmus robot --hidden SEED`"
+    show.out.print(show.table(title, ["name", ""], [[n, text] for n, text in FAMILIES.items()]))
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -41,7 +42,7 @@ def table(title: str, columns: list[str], rows: list[list[str]], right: tuple[in
     for i, column in enumerate(columns):
         t.add_column(column, justify="right" if i in right else "left", overflow="fold", no_wrap=i == 0)
     for row in rows:
-        t.add_row(*row)
+        t.add_row(*map(escape, row))
     return t
 
 

@@ -64,7 +64,7 @@ class Engine:
             depth=steps_kept(_longest(robot, "sensor_delay"), self.dt),
             width=sum(s.size for s in signals),
         )
-        sources, joints = column_sources(robot, bare), target_joints(robot, bare)
+        sources, joints = self._layout(bare)
         self._sources = [(array, compact(columns), len(columns)) for array, columns in sources]
         self.joints = None if joints is None else (compact(joints[0]), compact(joints[1]))
         """Columns of qpos and qvel of the joints behind the targets, if they are joints."""
@@ -96,6 +96,10 @@ class Engine:
         """Values in force, (n, d)."""
         self.apply(self.e, self.all)
         self.reset(self.all)
+
+    def _layout(self, model: mujoco.MjModel) -> tuple[list[tuple[str, list[int]]], tuple[list[int], list[int]] | None]:
+        """Where signals and the joints behind the targets are found: see `sources`."""
+        return column_sources(self.robot, model), target_joints(self.robot, model)
 
     # e --------------------------------------------------------------------------------------------------------
 
@@ -170,17 +174,26 @@ class Engine:
         sent[:, 1:] = sent[:, :-1].copy()
         np.clip(target, *self._limits, out=sent[:, 0])
         self.view["tick"][:] = self.time
+        self._march()
+        # NaN fails every comparison, so this also finds worlds that are no longer numbers.
+        self.blown |= ~(np.abs(self.qvel).max(axis=1) < SPEED_CEILING)
+
+    def _march(self) -> None:
+        """The physics steps of one tick."""
         if self.compiled:
             self._physics(self.robot.substeps)
         else:
             for s in range(self.robot.substeps):
-                self._note()
-                u = arrived(sent, self.view["action_delay"], s, self.robot.substeps, self.dt)
-                q, qd = (None, None) if self.joints is None else (self.qpos[:, self.joints[0]], self.qvel[:, self.joints[1]])
-                self.ctrl[:] = self.actuators.torque(self._fields, self._motor_state, u, q, qd)
-                self._physics(1)
-        # NaN fails every comparison, so this also finds worlds that are no longer numbers.
-        self.blown |= ~(np.abs(self.qvel).max(axis=1) < SPEED_CEILING)
+                self._substep(s)
+
+    def _substep(self, s: int) -> None:
+        """Physics step number s of a tick, with its motors."""
+        if not self.compiled:
+            self._note()
+            u = arrived(self.view["targets"], self.view["action_delay"], s, self.robot.substeps, self.dt)
+            q, qd = (None, None) if self.joints is None else (self.qpos[:, self.joints[0]], self.qvel[:, self.joints[1]])
+            self.ctrl[:] = self.actuators.torque(self._fields, self._motor_state, u, q, qd)
+        self._physics(1)
 
     def _physics(self, steps: int) -> None:
         try:

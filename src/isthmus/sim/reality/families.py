@@ -1,0 +1,238 @@
+"""Families of realities, for robots whose differences nobody has been told.
+
+Severities are meant to matter and to leave the robot able to work, but for wiring, where that depends on the controller.
+A family that makes no sense for a robot is not drawn for it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from isthmus.errors import BadInput, unknown
+from isthmus.sim.reality.check import flies, on_joints
+from isthmus.sim.reality.engine import physics_step
+from isthmus.sim.reality.gear import Gear
+from isthmus.sim.reality.reality import Reality
+from isthmus.sim.reality.tables import Unmodelled
+from isthmus.sim.robot import Robot
+
+Rng = np.random.Generator
+Draw = Callable[[Rng], Any]
+
+FAMILIES = {
+    "nominal": "nothing but finer physics and nominal noise",
+    "parametric-inside": "every number drawn from the robot's prior: a good policy copes",
+    "parametric-outside": "one or two numbers well outside the prior, none of a sensor",
+    "unmodelled": "one kind of physics that training lacks",
+    "wiring": "one wiring or configuration fault",
+    "link": "one or two faults of the network",
+    "sensors": "one sensor error, beyond what the prior allows for",
+    "mixed": "numbers outside the prior and missing physics together",
+}
+
+SENSOR_ERROR = {"rad": 0.06, "rad/s": 0.15, "m": 0.06, "m/s": 0.12, "1": 0.03, "m/s²": 0.6}
+"""A bias that matters, by the signal's unit."""
+OTHER_UNIT = {"rad": "deg", "rad/s": "deg/s", "m": "mm", "m/s": "mm/s", "m/s²": "g"}
+OUTSIDE = (0.4, 1.1)
+"""How far beyond the end of its prior a number outside is, in widths of the prior …"""
+ROOM = 0.45
+"""… and at most this part of the way to its hard bound."""
+
+
+def hidden(robot: Robot, seed: int, family: str | None = None) -> tuple[str, Reality]:
+    """The reality of a seed and the name of its family, which is drawn too unless given. Always the same one."""
+    if not 0 <= seed < 2**63:
+        raise BadInput(f"a hidden reality needs a seed between 0 and 2⁶³ - 1, not {seed}.")
+    rng = np.random.default_rng([seed, zlib.crc32(robot.name.encode())])
+    choices = families(robot)
+    if family is not None and family not in choices:
+        raise unknown("family", family, choices, f"those of {robot.name}")
+    drawn = list(choices)[int(rng.integers(len(choices)))]
+    name = family or drawn
+    tables = choices[name](rng)
+    return name, Reality.from_dict({"robot": robot.name, "seed": int(rng.integers(2**31))} | tables, f"hidden reality {seed}")
+
+
+def families(robot: Robot) -> dict[str, Draw]:
+    """What can be drawn for a robot, by name: rng -> tables of a reality."""
+    outside, physics, wiring, sensors = _outside(robot), unmodelled(robot), _wiring(robot), _sensors(robot)
+    found: dict[str, Draw | None] = {
+        "nominal": lambda rng: {},
+        "parametric-inside": (lambda rng: {"params": _inside(robot, rng)}) if robot.prior.free().names else None,
+        "parametric-outside": (lambda rng: {"params": _some(outside, rng, 2)}) if outside else None,
+        "unmodelled": (lambda rng: {"unmodelled": _some(physics, rng, 1)}) if physics else None,
+        "wiring": (lambda rng: {"faults": _some(wiring, rng, 1)}) if wiring else None,
+        "link": lambda rng: {"faults": _some(_LINK, rng, 2)},
+        "sensors": (lambda rng: {"sensors": _some(sensors, rng, 1)}) if sensors else None,
+        "mixed": (lambda rng: _mixed(outside, physics, rng)) if outside and physics else None,
+    }
+    return {name: draw for name, draw in found.items() if draw is not None}
+
+
+def _some(draws: Mapping[str, Draw], rng: Rng, most: int) -> dict[str, Any]:
+    """One to `most` of the entries, each drawn."""
+    count = min(int(rng.integers(1, most + 1)), len(draws))
+    names = [list(draws)[i] for i in sorted(rng.choice(len(draws), count, replace=False).tolist())]
+    return {name: draws[name](rng) for name in names}
+
+
+def _mixed(outside: Mapping[str, Draw], physics: Mapping[str, Draw], rng: Rng) -> dict[str, Any]:
+    law = _some(physics, rng, 1)
+    replaced = {"stribeck": "friction", "ground_softness": "contact_time"}
+    free = {n: d for n, d in outside.items() if not any(entry in law and word in n for entry, word in replaced.items())}
+    # Rotor inertia decides how stiff a flexible drive can be, so one reality does not change both.
+    free = {n: d for n, d in free.items() if n != "armature"} if {"flex", "backlash"} & set(law) else free
+    return {"params": _some(free, rng, 1), "unmodelled": law} if free else {"unmodelled": law}
+
+
+# Numbers --------------------------------------------------------------------------------------------------------
+
+
+def _inside(robot: Robot, rng: Rng) -> dict[str, float]:
+    e = robot.prior.sample(rng, 1)[0]
+    values = {}
+    for name in robot.prior.free().names:
+        low, high = robot.prior.interval(name, 1.0)
+        values[name] = float(np.clip(_rounded(e[robot.space.index(name)]), low, high))
+    return values
+
+
+def _outside(robot: Robot) -> dict[str, Draw]:
+    """Numbers of the robot's body, motors, surroundings and link that have room outside the prior."""
+    found: dict[str, Draw] = {}
+    for name in robot.prior.free().names:
+        param = robot.space[name]
+        if any(t.startswith("signal:") for t in param.targets):
+            continue
+        even = np.log if param.scale == "log" else float
+        back = np.exp if param.scale == "log" else float
+        ends = robot.prior.interval(name, 1.0)
+        width = even(ends[1]) - even(ends[0])
+        sides = [(even(end), even(bound)) for end, bound in zip(ends, (param.low, param.high), strict=True) if end != bound]
+        sides = [(end, bound) for end, bound in sides if abs(bound - end) > 0.5 * width]
+        if sides:
+            found[name] = lambda rng, sides=sides, width=width, back=back: _rounded(back(_beyond(sides, width, rng)))
+    return found
+
+
+def _beyond(sides: list[tuple[float, float]], width: float, rng: Rng) -> float:
+    end, bound = sides[int(rng.integers(len(sides)))]
+    return end + np.sign(bound - end) * min(rng.uniform(*OUTSIDE) * width, ROOM * abs(bound - end))
+
+
+# Physics --------------------------------------------------------------------------------------------------------
+
+
+def unmodelled(robot: Robot) -> dict[str, Draw]:
+    """Missing physics that shows on this robot, each with a severity that matters."""
+    found: dict[str, Draw] = {}
+    motors, target, model = robot.motors, robot.contract.target, robot.model
+    effort = motors.torque_limit or robot.contract.safety.effort
+    asked = target.high if motors.drive == "effort" and target.high else effort
+    known = bool(effort) and bool(np.isfinite(effort).all())
+    if on_joints(robot) and known:
+        share = (0.03, 0.07) if motors.drive == "position" else (0.08, 0.2)
+        least = min(asked)
+        found["stribeck"] = lambda rng: _stribeck(least * rng.uniform(*share), rng)
+        gear = Gear.of(robot, Unmodelled(), robot.space.nominal)
+        if min(gear.inertia) > 0:
+            found["backlash"] = lambda rng: _rounded(rng.uniform(0.015, 0.04))
+            stiff = 10.0 * min(motors.kp) if motors.drive == "position" else 15.0 * least
+            stiffest = 0.9 * gear.stiffest(physics_step(robot))
+            found["flex"] = lambda rng: _rounded(min(stiff * rng.uniform(0.8, 2.5), stiffest))
+    if known and motors.drive != "native" and min(np.array(asked) / np.array(effort)) > 0.5:
+        found["battery_sag"] = lambda rng: _rounded(rng.uniform(0.2, 0.45))
+        found["heating"] = lambda rng: _rounded(rng.uniform(2.0, 5.0))
+    if robot.base:
+        mass = float(model.body_subtreemass[model.body(robot.base).id])
+        found["drag"] = lambda rng: _rounded(mass * rng.uniform(0.6, 2.0))
+        found["cable"] = lambda rng: {
+            "force": _rounded(9.81 * mass * rng.uniform(0.03, 0.08)),
+            "slack": _rounded(rng.uniform(0.0, 0.05 if flies(robot) else 0.3)),
+        }
+        if robot.feet:
+            found["ground_softness"] = lambda rng: _rounded(rng.uniform(0.006, 0.018))
+        if flies(robot):
+            found["rotor_drag"] = lambda rng: _rounded(mass * rng.uniform(0.6, 2.0))
+            found["thrust_asymmetry"] = lambda rng: {str(rng.choice(target.labels)): _rounded(rng.uniform(0.8, 0.92))}
+    return found
+
+
+def _stribeck(static: float, rng: Rng) -> dict[str, float]:
+    part, velocity = rng.uniform(0.4, 0.7), rng.uniform(0.1, 0.4)
+    return {"static": _rounded(static), "coulomb": _rounded(static * part), "velocity": _rounded(velocity)}
+
+
+# Faults and sensors -----------------------------------------------------------------------------------------------
+
+_LINK: dict[str, Draw] = {
+    "drop": lambda rng: _rounded(rng.uniform(0.05, 0.3)),
+    "delay": lambda rng: {"extra": _rounded(rng.uniform(0.006, 0.02)), "jitter": _rounded(rng.uniform(0.0, 0.01))},
+    "duplicate": lambda rng: _rounded(rng.uniform(0.05, 0.3)),
+    "reorder": lambda rng: _rounded(rng.uniform(0.05, 0.3)),
+}
+
+
+def _wiring(robot: Robot) -> dict[str, Draw]:
+    contract, found = robot.contract, {}
+    labels, target = contract.target.labels, contract.target
+    if len(labels) > 1:
+        found["swap"] = lambda rng: [[labels[i] for i in sorted(rng.choice(len(labels), 2, replace=False).tolist())]]
+    both_ways = [label for i, label in enumerate(labels) if not target.low or target.low[i] < 0 or contract.joints]
+    if both_ways:
+        found["flip"] = lambda rng: [str(rng.choice(both_ways))]
+    if contract.has("quat"):
+        found["quaternion"] = lambda rng: "xyzw"
+        vectors = {s.name: "world" if s.frame == "body" else "body" for s in contract.signals if s.frame and s.size == 3}
+        turned = {name: frame for name, frame in vectors.items() if name != "position"}
+        if turned:
+            found["frames"] = lambda rng: _one_of(turned, rng)
+    units = {s.name: OTHER_UNIT[s.unit] for s in contract.signals if s.unit in OTHER_UNIT}
+    if units:
+        found["units"] = lambda rng: _one_of(units, rng)
+    return found
+
+
+def _one_of(table: Mapping[str, str], rng: Rng) -> dict[str, str]:
+    name = list(table)[int(rng.integers(len(table)))]
+    return {name: table[name]}
+
+
+def _sensors(robot: Robot) -> dict[str, Draw]:
+    contract, found = robot.contract, {}
+    for signal in contract.signals:
+        size = SENSOR_ERROR.get(signal.unit)
+        if size is None:
+            continue
+        found[f"{signal.name}_bias"] = lambda rng, size=size, k=signal.size: _biases(size, k, rng)
+        found[f"{signal.name}_drift"] = lambda rng, size=size: _rounded(size * rng.uniform(0.15, 0.4))
+        if signal.unit in ("rad/s", "m/s", "m/s²"):
+            found[f"{signal.name}_scale"] = lambda rng: _rounded(rng.choice([rng.uniform(0.75, 0.88), rng.uniform(1.12, 1.25)]))
+    encoders = [label for s in contract.signals if robot.sources[s.name] == "qpos" for label in s.labels]
+    if encoders:
+        found["encoder_offset"] = lambda rng: {str(rng.choice(encoders)): _either_way(0.05, 0.12, rng)}
+    if contract.has("quat"):
+        found["imu_tilt"] = lambda rng: [_either_way(0.04, 0.1, rng) for _ in range(2)]
+    return found
+
+
+def _biases(size: float, count: int, rng: Rng) -> list[float]:
+    """One component in four is wrong, at least one."""
+    wrong = rng.choice(count, max(1, count // 4), replace=False)
+    values = [0.0] * count
+    for i in wrong.tolist():
+        values[i] = _either_way(0.8 * size, 2.0 * size, rng)
+    return values
+
+
+def _either_way(low: float, high: float, rng: Rng) -> float:
+    return _rounded(rng.choice([-1, 1]) * rng.uniform(low, high))
+
+
+def _rounded(value: float) -> float:
+    """Three digits: nobody measures a robot better."""
+    return float(f"{float(value):.3g}")

@@ -1,0 +1,82 @@
+"""The equations of the physics that training does not have, one function each. Arrays are (n, …): n worlds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.sim.reality.tables import Cable, Sag, Stribeck
+from isthmus.sim.sources import unrotate
+
+LEAST = 0.1
+"""Part of its torque that even a hot motor keeps."""
+TAUT = 0.05
+"""m over which a cable goes from slack to its full pull."""
+CLOSEST = 0.5
+"""Rotor radii: the ground effect of a rotor closer to the ground than this is that at this height."""
+SOFT_IMPEDANCE = 0.5
+"""MuJoCo's d of soft ground: half constraint, half spring. With it contacts are stable from 1 mm of softness on."""
+SOFT_DAMPING = 0.5
+"""Damping ratio of the robot's weight on soft ground."""
+
+
+def stribeck(qd: np.ndarray, law: Stribeck) -> np.ndarray:
+    """Friction at speed qd: coulomb + (static - coulomb) exp(-(q̇ / v)²)."""
+    return law.coulomb + (law.static - law.coulomb) * np.exp(-((qd / law.velocity) ** 2))
+
+
+def charge(used: np.ndarray, law: Sag) -> np.ndarray:
+    """What is left of the voltage after `used` seconds: falls evenly, then stays."""
+    return 1.0 - law.loss * np.minimum(used / law.seconds, 1.0)
+
+
+def warmed(tau: np.ndarray, full: np.ndarray, dt: float) -> np.ndarray:
+    """Minutes at full load that dt seconds at torque tau are worth: losses go with the square of the torque."""
+    return (tau / full) ** 2 * (dt / 60.0)
+
+
+def cold_part(heat: np.ndarray, loss: float) -> np.ndarray:
+    """Part of its torque that a motor gives after `heat` minutes at full load."""
+    return np.maximum(1.0 - loss * heat, LEAST)
+
+
+def cable_pull(away: np.ndarray, law: Cable) -> np.ndarray:
+    """Force on a body that is `away`, (n, 3), from where its cable is fixed."""
+    distance = np.sqrt((away**2).sum(1, keepdims=True))
+    taut = np.clip((distance - law.slack) / TAUT, 0.0, 1.0)
+    return -law.force * taut * away / np.maximum(distance, 1e-9)
+
+
+def rotor_drag(v: np.ndarray, quat: np.ndarray, thrust: np.ndarray, hover: np.ndarray, coefficient: float) -> np.ndarray:
+    """Force against the part of v, (n, 3), in the plane of the rotors: -c · mean √(thrust / hover) · (v - (v·z) z)."""
+    power = np.sqrt(np.maximum(thrust, 0.0) / hover).mean(1, keepdims=True)
+    z = up(quat)
+    return -coefficient * power * (v - (v * z).sum(1, keepdims=True) * z)
+
+
+def ground_effect(height: np.ndarray, radius: float) -> np.ndarray:
+    """Thrust against that far from the ground, at a height above it: 1 / (1 - (r / 4z)²) (Cheeseman and Bennett)."""
+    z = np.maximum(height, CLOSEST * radius)
+    return 1.0 / (1.0 - (radius / (4.0 * z)) ** 2)
+
+
+def soft_ground(sink: float, load: float, mass: float, invweight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """solref, (n, 2), and solimp, (5,), of ground into which a foot sinks by `sink` m under `load` N.
+
+    A contact of impedance d with solref (-s, -c) is at rest a spring of stiffness s / ((1 - d) w), where w is MuJoCo's
+    inverse weight of the foot, (n,), and a damper of c / ((1 - d) w). `mass` is what the foot carries.
+    """
+    stiffness = load / sink
+    damping = 2.0 * SOFT_DAMPING * np.sqrt(stiffness * mass)
+    solref = -(1.0 - SOFT_IMPEDANCE) * invweight[:, None] * np.array([stiffness, damping])
+    return solref, np.array([SOFT_IMPEDANCE, SOFT_IMPEDANCE, 1e-3, 0.5, 2.0])
+
+
+def up(quat: np.ndarray) -> np.ndarray:
+    """The body's z axis in the world, (n, 3)."""
+    w, x, y, z = quat.T
+    return 2.0 * np.stack([x * z + w * y, y * z - w * x, 0.5 - x * x - y * y], axis=1)
+
+
+def rotate(quat: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Vectors of the body's frame, (n, 3), in the world's."""
+    return unrotate(quat * np.array([1.0, -1.0, -1.0, -1.0]), v)

@@ -1,0 +1,203 @@
+"""A robot that is not there: it takes commands and sends packets as hardware does, and shows nothing else.
+
+    robot = VirtualRobot(go1, Reality.load("real.toml"))
+    robot.command(Command(0, now, "track", target))      whenever one arrives
+    for packet in robot.advance(): …                     one period of physics, and what leaves the robot now
+
+What it does in each mode, all of it on board, without the delays and faults of the link:
+
+- idle, busy: a position drive holds its default pose with its own motors, and moves there slowly from any other. Other
+  robots are held still at home, with their signals alive; coming back to idle puts them back there.
+- track: the motors follow the latest target.
+- damp: joints are damped as the contract's safety says. What flies levels itself by the contract's law, on its own
+  sensors with their errors but before any fault of the wiring.
+
+A robot that tracks and hears nothing for longer than its time-out goes to damp, and back when commands return.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from isthmus.data.contract import Law
+from isthmus.deploy.link import Command, Identity, Mode, Packet
+from isthmus.errors import BadInput
+from isthmus.files import content_hash
+from isthmus.sim.reality.engine import PERIOD, RealEngine
+from isthmus.sim.reality.faults import Channel
+from isthmus.sim.reality.reality import Reality
+from isthmus.sim.reality.truth import Truth
+from isthmus.sim.robot import Robot
+
+TIMEOUT = 0.1
+"""s without commands after which a robot that tracks damps itself."""
+IDLE_SPEED = 0.5
+"""rad/s (or m/s) at which a robot goes back to its default pose by itself."""
+IDLE_STIFFNESS = 2.0
+"""How much stiffer than for targets the motors are when the robot holds itself: it must stand with any load."""
+
+
+class VirtualRobot:
+    def __init__(self, robot: Robot, reality: Reality, timeout: float = TIMEOUT, start: np.ndarray | None = None):
+        """`start` is the qpos of the robot's model at the beginning and whenever it is put back; home by default."""
+        if not 0 < timeout < 60:
+            raise BadInput(f"a time-out must lie between 0 and 60 s, not at {timeout:g}.")
+        self.robot, self.timeout, self.period = robot, timeout, PERIOD
+        self.engine = RealEngine(robot, reality, 1, threads=1)
+        if start is not None and np.shape(start) != (robot.model.nq,):
+            raise BadInput(f"the start of {robot.name} has {np.size(start)} numbers, not {robot.model.nq}.")
+        self._start = None if start is None else np.array(start, dtype=float)[None]
+        faults, safety = reality.faults, robot.contract.safety
+        seeds = np.random.SeedSequence(reality.seed).spawn(3)
+        self._rng = np.random.default_rng(seeds[0])
+        self._out: Channel[Packet] = Channel(faults, np.random.default_rng(seeds[1]))
+        self._in: Channel[Command] = Channel(faults, np.random.default_rng(seeds[2]))
+        self._jump = faults.clock_jump
+        self._mode: Mode = "busy" if faults.mode == "busy" else "idle"
+        self._holds = robot.motors.drive == "position" and self.engine.joints is not None
+        self._default = np.array(robot.default)
+        self._target = self._hold = self._default
+        self._rest = np.array(safety.rest or robot.default)
+        self._damping = np.array(safety.damping or [2.0 * kd for kd in robot.motors.kd] or [0.0])
+        self._level = safety.level
+        self._slices = robot.contract.slices()
+        self._periods, self._sequence, self._heard = 0, -1, -np.inf
+        self._truth = Truth(self.engine)
+        model = content_hash(f"not {robot.model_hash}".encode()) if faults.model == "other" else robot.model_hash
+        unit = f"virtual-{reality.hash[:8]}"
+        self._identity = Identity(robot.contract, unit, model, self._mode, timeout, source="virtual")
+        self._put_back()
+        self._take_over()
+        self._sensed = self.engine.sensed(self._rng, 0.0)
+
+    @property
+    def time(self) -> float:
+        """s since the robot was switched on."""
+        return self._periods * PERIOD
+
+    @property
+    def clock(self) -> float:
+        """What the robot takes for the time."""
+        jump = self._jump
+        return self.time + (jump.by if jump is not None and self.time >= jump.at else 0.0)
+
+    @property
+    def mode(self) -> Mode:
+        return self._mode
+
+    @property
+    def identity(self) -> Identity:
+        return replace(self._identity, mode=self._mode)
+
+    def truth(self) -> dict[str, Any]:
+        """The true state, for a log that nobody reads who has to find it out."""
+        return {"time": self.time, "mode": self._mode} | self._truth.read()
+
+    # Commands -------------------------------------------------------------------------------------------------
+
+    def command(self, command: Command) -> None:
+        """Take a command from the link; it may be late or lost on its last bit of way."""
+        self._in.send(command, self.time)
+
+    def _accept(self, command: Command) -> None:
+        """Obey, unless busy, or the command is broken, or one that a newer one has overtaken."""
+        if self._mode == "busy":
+            return
+        if command.sequence < self._sequence and self.time - self._heard <= self.timeout:
+            return
+        if command.mode == "track":
+            target = np.asarray(command.target, dtype=float)
+            if target.shape != self._default.shape or not np.isfinite(target).all():
+                return
+            self._target = self.engine.wires.target(target)
+        if command.mode in ("idle", "track", "damp"):
+            self._sequence, self._heard = command.sequence, self.time
+            self._enter(command.mode)
+
+    def _enter(self, mode: Mode) -> None:
+        if mode == self._mode:
+            return
+        self._mode = mode
+        if mode == "idle" and not self._holds:
+            self._put_back()
+        self._take_over()
+
+    def _take_over(self) -> None:
+        """Motors as the mode has them, from where the robot is now."""
+        engine = self.engine
+        engine.by_link()
+        if self._holds and engine.joints is not None:
+            self._hold = engine.qpos[0, engine.joints[0]].copy()
+        kp, kd = engine.view["motor.kp"], engine.view["motor.kd"]
+        if self._mode == "damp":
+            engine.on_board(*(0.0, self._damping) if self._holds else (kp, kd))
+        elif self._mode in ("idle", "busy") and self._holds:
+            engine.on_board(IDLE_STIFFNESS * kp, IDLE_STIFFNESS * kd)
+
+    def _put_back(self) -> None:
+        """To the start and at rest; what is warm stays warm."""
+        kept = self.engine.wear()
+        self.engine.reset(self.engine.all, self._start)
+        self.engine.wear(kept)
+
+    # Time -----------------------------------------------------------------------------------------------------
+
+    def advance(self) -> list[Packet]:
+        """One period: commands that have arrived, physics, and the packets that leave now."""
+        for command in self._in.arrivals(self.time):
+            self._accept(command)
+        if self._mode == "track" and self.time - self._heard > self.timeout:
+            self._enter("damp")
+        target = self._next_target()
+        if target is not None:
+            assert self.engine.missing is not None
+            self.engine.missing.resting = self._mode in ("idle", "busy")
+            self.engine.drive(target[None])
+            if self.engine.blown[0]:
+                self._recover()
+        self._periods += 1
+        self._sensed = self.engine.sensed(self._rng, PERIOD)
+        values = self.engine.wires.signals(self._sensed)[0]
+        self._out.send(Packet(self._periods, self.clock, self._mode, values.copy()), self.time)
+        return self._out.arrivals(self.time)
+
+    def _next_target(self) -> np.ndarray | None:
+        """What the motors are to do in the next period; nothing while the robot is held."""
+        if self._mode == "track":
+            return self._target
+        if self._mode == "damp":
+            return self._damped()
+        if not self._holds:
+            return None
+        reach = IDLE_SPEED * PERIOD
+        self._hold = self._hold + np.clip(self._default - self._hold, -reach, reach)
+        return self._hold
+
+    def _damped(self) -> np.ndarray:
+        """Target of the damping mode; a position drive has its gains changed instead."""
+        if self._level is not None:
+            return level_target(self._level, {name: self._sensed[0, where] for name, where in self._slices.items()})
+        if self._holds or self.engine.joints is None or self.robot.motors.drive == "native":
+            return self._rest
+        return -self._damping * self.engine.qvel[0, self.engine.joints[1]]
+
+    def _recover(self) -> None:
+        """Physics that failed ends in an event and a new start, not in the end of the robot."""
+        self._truth.events.append({"time": self.time, "event": "physics failed; put back to the start"})
+        self.engine.reset(self.engine.all, self._start)
+        self._mode = "busy" if self._mode == "busy" else "damp"
+        self._take_over()
+
+
+def level_target(law: Law, signals: dict[str, np.ndarray]) -> np.ndarray:
+    """constant + Σ gain · signal, with the quaternion's w made non-negative: q and -q are one attitude."""
+    target = np.array(law.constant, dtype=float)
+    for name, gain in law.gains.items():
+        value = signals[name]
+        if name == "quat" and value[0] < 0:
+            value = -value
+        target = target + np.array(gain) @ value
+    return target

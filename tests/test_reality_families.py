@@ -1,0 +1,92 @@
+"""Laws of hidden realities: the same for a seed, inside their family, fit for their robot, and alive."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isthmus.deploy.link import Command
+from isthmus.errors import BadInput
+from isthmus.robots import get_robot
+from isthmus.sim.reality import Reality, VirtualRobot
+from isthmus.sim.reality.families import families, hidden
+
+SEEDS = 40
+ROOT = Path(os.environ.get("MENAGERIE_ROOT") or Path(__file__).parents[2] / "shared" / "menagerie")
+NAMES = ("nominal", "parametric-inside", "parametric-outside", "unmodelled", "wiring", "link", "sensors", "mixed")
+
+
+def test_a_seed_is_one_reality(robot):
+    for seed in range(SEEDS):
+        assert hidden(robot, seed) == hidden(robot, seed)
+    assert len({hidden(robot, seed)[1].hash for seed in range(SEEDS)}) == SEEDS
+    assert {hidden(robot, seed)[0] for seed in range(200)} == set(families(robot)) == set(NAMES)
+
+
+def test_a_family_holds_what_it_says(robot):
+    prior, space = robot.prior, robot.space
+    for seed in range(SEEDS):
+        drawn = {name: hidden(robot, seed, name)[1] for name in NAMES}
+        tables = {name: set(reality.to_dict()) - {"robot", "seed"} for name, reality in drawn.items()}
+        assert tables["nominal"] == set()
+        assert tables["parametric-inside"] == tables["parametric-outside"] == {"params"}
+        assert tables["unmodelled"] == {"unmodelled"}
+        assert tables["wiring"] == tables["link"] == {"faults"}
+        assert tables["sensors"] == {"sensors"}
+        assert tables["mixed"] == {"params", "unmodelled"}
+        for name, value in drawn["parametric-inside"].params.items():
+            low, high = prior.interval(name, 1.0)
+            assert low <= value <= high
+        for name in ("parametric-outside", "mixed"):
+            for param, value in drawn[name].params.items():
+                low, high = prior.interval(param, 1.0)
+                assert not low <= value <= high
+                assert space[param].low <= value <= space[param].high
+        assert len(drawn["unmodelled"].to_dict()["unmodelled"]) == 1
+        assert len(drawn["wiring"].to_dict()["faults"]) == 1
+        for reality in drawn.values():
+            reality.check(robot)
+            assert Reality.from_toml(reality.to_toml().encode()) == reality
+
+
+def live(robot, reality: Reality, periods: int = 120) -> VirtualRobot:
+    """A short life: stand, track targets that wander, fall silent."""
+    virtual, rng = VirtualRobot(robot, reality), np.random.default_rng(0)
+    signal, u = robot.contract.target, np.array(robot.default)
+    span = 0.1 * (np.array(signal.high or (1.0,) * signal.size) - np.array(signal.low or (-1.0,) * signal.size))
+    for k in range(periods):
+        if k % 10 == 0:
+            u = np.array(robot.default) + span * rng.uniform(-1, 1, u.shape)
+        if 10 < k < periods - 20:
+            virtual.command(Command(k, virtual.time, "track", u))
+        for packet in virtual.advance():
+            assert np.isfinite(packet.values).all()
+    return virtual
+
+
+def test_every_hidden_reality_lives(robot):
+    for seed in range(SEEDS):
+        family, reality = hidden(robot, seed)
+        assert live(robot, reality).truth()["events"] == [], (seed, family)
+
+
+@pytest.mark.skipif(not ROOT.is_dir(), reason=f"no MuJoCo Menagerie at {ROOT}; set MENAGERIE_ROOT")
+@pytest.mark.parametrize("name", ["unitree_go2", "skydio_x2", "robotstudio_so101"])
+def test_robots_from_elsewhere_get_the_families_that_make_sense(name, monkeypatch):
+    monkeypatch.setenv("MENAGERIE_ROOT", str(ROOT))
+    robot = get_robot(f"menagerie:{name}")
+    found = families(robot)
+    assert {"nominal", "parametric-inside", "link"} <= set(found) <= set(NAMES)
+    for family in found:
+        reality = hidden(robot, 1, family)[1]
+        assert live(robot, reality, 40).truth()["events"] == [], family
+
+
+def test_a_family_that_does_not_exist_is_named(robot):
+    with pytest.raises(BadInput, match="unmodelled"):
+        hidden(robot, 0, "unmodeled")
+    with pytest.raises(BadInput, match="seed"):
+        hidden(robot, -1)
