@@ -97,8 +97,8 @@ def _reveal(args: Args, family: str, reality) -> int:
     if args.json:
         show.emit(about | {"reality": reality.to_dict()})
     else:
-        show.out.print(f"# seed {args.hidden}, family {family}")
-        show.out.print(reality.to_toml(), highlight=False, soft_wrap=True)
+        print(f"# seed {args.hidden}, family {family}")
+        print(reality.to_toml())
     return 0
 
 

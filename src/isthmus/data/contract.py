@@ -101,6 +101,9 @@ class Contract:
         for name, row in per_motor.items():
             if row and len(row) != m:
                 raise BadInput(f"the contract of {self.robot} has {len(row)} numbers for {name}, but {m} targets.")
+        for name, row in {"effort": safety.effort, "damping": safety.damping, "tilt": (safety.tilt,)}.items():
+            if any(x < 0 for x in row):
+                raise BadInput(f"the contract of {self.robot} has a negative {name}.")
         if safety.level is not None:
             widths = {n: self[n].size for n in safety.level.gains}
             right = [len(g) == m and {len(r) for r in g} == {widths[n]} for n, g in safety.level.gains.items()]

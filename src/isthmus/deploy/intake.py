@@ -23,6 +23,8 @@ class Intake:
         self.values = np.zeros(contract.width)
         """The newest sound signals, side by side in the contract's order."""
         self.packet: Packet | None = None
+        self.taken = 0
+        """Packets that counted."""
         self.period = 0.0
         """s between packets, once it is known; with it the robot's clock is checked against its count."""
         self.age = math.inf
@@ -40,6 +42,7 @@ class Intake:
                 self._offset = min(lag, self._offset + DRIFT * (lag - self._offset)) if self._offset < math.inf else lag
                 self._measured = packet.time + self._offset
                 self.packet, self.values = packet, packet.values
+                self.taken += 1
         self.age = now - self._measured
 
     def _whole(self, p: Packet) -> bool:

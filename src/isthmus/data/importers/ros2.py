@@ -1,0 +1,81 @@
+"""ROS 2 bags: a folder with sqlite3 or MCAP storage, or one file of either. Message types come from the bag, or from ROS."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from mcap.records import Channel, Schema
+
+from isthmus.data.importers.messages import Messages, read_mcap
+from isthmus.data.importers.table import Progress, Table, gather, silent
+from isthmus.errors import BadInput
+
+MAX_BYTES = 16 * 2**30
+MAX_MESSAGE = 64 * 2**20
+
+
+def load_bag(folder: Path, progress: Progress = silent) -> Table:
+    """All storage files in a folder. What metadata.yaml says about them is not needed, and not trusted."""
+    files = sorted(f for f in folder.iterdir() if f.suffix in (".db3", ".mcap") and f.is_file() and not f.is_symlink())
+    if not (folder / "metadata.yaml").is_file():
+        raise BadInput(f"{folder} is not a ROS 2 bag: it has no metadata.yaml.")
+    if not files:
+        packed = any(f.suffix == ".zstd" for f in folder.iterdir())
+        hint = "; it is compressed as a whole: unpack it with `ros2 bag convert`" if packed else ""
+        raise BadInput(f"{folder} has no .db3 or .mcap file{hint}.")
+    messages, notes = Messages(str(folder)), []
+    for i, file in enumerate(files):
+
+        def part(fraction: float, i: int = i) -> None:
+            progress((i + fraction) / len(files))
+
+        if file.suffix == ".db3":
+            _read_db3(file, messages, part)
+        elif not read_mcap(file, messages, part):
+            notes.append(f"{file.name} is cut; this is what came before.")
+    return gather(str(folder), "ros2", messages.topics.values(), [*messages.notes, *notes])
+
+
+def load_db3(path: Path, progress: Progress = silent) -> Table:
+    messages = Messages(str(path))
+    _read_db3(path, messages, progress)
+    return gather(str(path), "ros2", messages.topics.values(), messages.notes)
+
+
+def _read_db3(path: Path, messages: Messages, progress: Progress) -> None:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise BadInput(f"{path} is larger than {MAX_BYTES // 2**30} GiB and is not read.")
+        link = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    except (OSError, sqlite3.Error) as error:
+        raise BadInput(f"cannot read {path}: {error}.") from None
+    try:
+        link.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_MESSAGE)
+        _topics(link, path, messages, progress)
+    except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
+        raise BadInput(f"{path} is not a ROS 2 bag that can be read: {error}.") from None
+    finally:
+        link.close()
+
+
+def _topics(link: sqlite3.Connection, path: Path, messages: Messages, progress: Progress) -> None:
+    # Only real tables: a view could be made to compute for ever.
+    tables = {name for (name,) in link.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not {"topics", "messages"} <= tables:
+        raise BadInput(f"{path} is not a ROS 2 bag: it lacks the tables `topics` and `messages`.")
+    definitions: dict[str, tuple[str, str]] = {}
+    if "message_definitions" in tables:
+        query = "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"
+        definitions = {str(name): (str(encoding), str(text)) for name, encoding, text in link.execute(query)}
+    for key, name, kind, form in link.execute("SELECT id, name, type, serialization_format FROM topics"):
+        encoding, text = definitions.get(str(kind), ("", ""))
+        messages.schemas[key] = Schema(key, text.encode(), encoding, str(kind))
+        messages.announce(Channel(key, str(name), str(form), {}, key))
+    (count,) = link.execute("SELECT count(*) FROM messages").fetchone()
+    for i, (key, stamp, data) in enumerate(link.execute("SELECT topic_id, timestamp, data FROM messages")):
+        if i % 1024 == 0:
+            progress(i / max(1, count))
+        if not isinstance(stamp, int) or not isinstance(data, bytes):
+            raise BadInput(f"{path} has a message without a time stamp or without data.")
+        messages.add(key, stamp, data)
