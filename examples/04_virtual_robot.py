@@ -13,7 +13,7 @@ from isthmus.robots.pendulum import GRAVITY_TORQUE, INERTIA
 from isthmus.sim.reality import Reality, VirtualRobot
 
 robot = get_robot("pendulum")
-rubs = {"stribeck": {"static": 0.6, "coulomb": 0.45, "velocity": 0.1}}
+rubs = {"stribeck": {"static": 1.0, "coulomb": 0.8, "velocity": 0.1}}
 tick = 1.0 / robot.contract.rate
 
 for name, unmodelled in (("as its model", {}), ("with stiction", rubs)):

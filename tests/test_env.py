@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from isthmus.sim.reality import Reality
 from isthmus.tasks import TASKS, get_task
 from isthmus.tasks.curriculum import Curriculum
 from isthmus.tasks.env import Env
@@ -327,3 +328,26 @@ def test_a_world_that_blows_up_fails_alone_and_is_counted(task, tmp_path):
     later = run(env, 3)
     assert not any(s.failed.any() for s in later)
     assert env.worlds_lost == 1
+
+
+def test_a_reality_takes_the_place_of_all_worlds():
+    """Numbers, missing physics and gears of a reality reach the task; an empty one is the nominal robot."""
+    task = get_task("pendulum/swingup")
+    tables = {"params": {"payload": 0.3}, "unmodelled": {"backlash": 0.02}, "faults": {"flip": ["hinge"]}}
+    reality = Reality.from_dict({"robot": "pendulum", **tables})
+    env = Env(task, 4, training=False, reality=reality)
+    assert (env.engine.e == reality.e(task.robot)).all()
+    for _ in range(20):
+        env.step(torch.full((4, 1), 1.0))
+    # The flipped motor pushed the other way, and the flipped encoder says that it did not.
+    turned = env.engine.qpos[:, 0]
+    assert (turned < -0.05).all()
+    assert (env.signals()["joint_pos"][:, 0].numpy() * turned < 0).all()
+
+    start = np.zeros((4, len(task.robot.space))) + task.robot.space.nominal
+    plain = Env(replace(task, start=None), 4, training=False, e=start)
+    empty = Env(replace(task, start=None), 4, training=False, reality=Reality("pendulum"))
+    for _ in range(25):
+        for world in (plain, empty):
+            world.step(torch.full((4, 1), 0.5))
+    assert np.allclose(plain.engine.qpos, empty.engine.qpos, rtol=0.03)

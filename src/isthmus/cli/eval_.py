@@ -27,6 +27,8 @@ class Args:
     """Hold every parameter at its nominal value."""
     set: tuple[str, ...] = ()
     """Hold parameters at values, as NAME=VALUE."""
+    reality: Path | None = None
+    """File of a reality: every world is that robot, with missing physics, wiring faults and sensor errors."""
     seed: int = 1000
     """Seed of the worlds."""
     json: bool = False
@@ -55,20 +57,27 @@ def chosen_belief(found, path: Path | None, nominal: bool, assignments: tuple[st
 def run(args: Args) -> int:
     if args.worlds < 1:
         raise BadInput("--worlds must be at least 1.")
+    if args.reality and (args.belief or args.nominal or args.set):
+        raise BadInput("--reality says everything about the worlds; --belief, --nominal and --set do not go with it.")
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
     from isthmus.learn.evaluate import evaluate
+    from isthmus.sim.reality import Reality
 
     found = runs.load(args.run)
     actor = runs.load_actor(found)
     belief = chosen_belief(found, args.belief, args.nominal, args.set)
+    reality = Reality.load(args.reality) if args.reality else None
     with show.bar(f"evaluating {found.plan.task}") as bar:
-        result = evaluate(found.task, actor, args.worlds, args.seed, belief, report=bar.update)
+        result = evaluate(found.task, actor, args.worlds, args.seed, belief, reality=reality, report=bar.update)
     if args.json:
         hashes = {"run_hash": found.record["hash"], "belief_hash": belief.hash, "checkpoint": newest(found.folder).name}
+        if reality is not None:
+            hashes = hashes | {"reality_hash": reality.hash}
         show.emit({"run": str(args.run), "task": found.plan.task, **hashes, **result.to_dict()})
         return 0
-    show.out.print(f"{found.plan.task}, {args.worlds} worlds, one episode of {found.task.episode:g} s in each")
+    where = f" of {args.reality}" if args.reality else ""
+    show.out.print(f"{found.plan.task}, {args.worlds} worlds{where}, one episode of {found.task.episode:g} s in each")
     show.out.print(f"success  {show.rate(result.success)}")
     show.out.print(f"failed   {show.rate(result.falls)}")
     show.out.print(f"score    {result.score:.3f}\n")

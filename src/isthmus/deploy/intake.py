@@ -75,7 +75,8 @@ class Intake:
         if step > 1:
             self.log.speak("dropped", f"{step - 1} packets are missing", step - 1)
         jump = p.time - last.time - step * self.period
-        if self.period and abs(jump) > self.thresholds.clock:
+        # A step back makes all later signals look older by as much, so it counts before they look stale.
+        if self.period and not -min(self.thresholds.clock, 0.5 * self.thresholds.stale) <= jump <= self.thresholds.clock:
             self._clock(f"the robot's clock jumped by {jump:+.3f} s")
         return True
 

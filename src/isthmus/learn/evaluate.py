@@ -10,6 +10,7 @@ import torch
 
 from isthmus.data.rate import Rate
 from isthmus.learn.actor import Actor, forget
+from isthmus.sim.reality import Reality
 from isthmus.tasks.env import Env
 from isthmus.tasks.task import Task
 from isthmus.world import Belief
@@ -45,10 +46,11 @@ def evaluate(
     seed: int = 0,
     belief: Belief | None = None,
     e: np.ndarray | None = None,
+    reality: Reality | None = None,
     report=lambda fraction: None,
 ) -> Evaluation:
     """Run one full episode in each of `worlds` worlds at the task's last level, disturbances on."""
-    env = Env(task, worlds, seed=seed, belief=belief, training=False, e=e)
+    env = Env(task, worlds, seed=seed, belief=belief, training=False, e=e, reality=reality)
     memory = actor.memory(worlds)
     waiting = np.ones(worlds, dtype=bool)
     rows: dict[str, np.ndarray] = {}

@@ -128,7 +128,8 @@ def compare(
 ) -> dict[str, float]:
     """Largest difference between module and graph, targets and memory, per kind of signals."""
     env = Env(run.task, 1, seed=7, belief=run.belief, training=False)
-    memory, worst = actor.memory(1), dict.fromkeys(("recorded", "extreme", "boundary", "ramp"), 0.0)
+    memory = actor.memory(1)
+    worst: dict[str, float] = {"recorded": 0.0, "extreme": 0.0, "boundary": 0.0, "ramp": 0.0}
     controller.reset()
 
     def both(kind: str, signals: Signals) -> Tensor:

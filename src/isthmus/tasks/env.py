@@ -22,6 +22,7 @@ from torch import Tensor
 from isthmus.sim.blowup import Recorder
 from isthmus.sim.disturb import Disturber
 from isthmus.sim.engine import Engine
+from isthmus.sim.reality import RealEngine, Reality
 from isthmus.tasks.curriculum import Curriculum
 from isthmus.tasks.state import State, rotate_inverse
 from isthmus.tasks.task import Task
@@ -53,8 +54,10 @@ class Env:
         training: bool = True,
         dumps: Path | None = None,
         e: np.ndarray | None = None,
+        reality: Reality | None = None,
     ):
-        """`belief` replaces the robot's prior; `e`, (n, d), fixes the worlds instead, one value each.
+        """`belief` replaces the robot's prior; `e`, (n, d), fixes the worlds instead, one value each. With a `reality` all of
+        them are that robot, missing physics, wiring and sensors included.
 
         In training, commands change within an episode, first episodes have random lengths and the curriculum moves;
         in evaluation every episode is full length at the last level.
@@ -63,9 +66,8 @@ class Env:
         self.rng = np.random.default_rng(seed)
         robot = task.robot
         self.prior = belief if belief is not None else robot.prior
-        self._fixed = e
-        edit = task.terrain.edit if task.terrain else None
-        self.engine = Engine(robot, n, threads=threads, edit=edit)
+        self._fixed = e if reality is None else np.tile(reality.e(robot), (n, 1))
+        self.engine = _engine(task, n, threads, reality)
         self.recorder = Recorder(self.engine, dumps)
         self.curriculum = Curriculum(task.levels, start=0 if training else len(task.levels) - 1)
         model = self.engine.model
@@ -136,7 +138,7 @@ class Env:
         if task.start is not None:
             qpos, qvel = task.start(self.rng, k, robot, 1.0 if level.width >= 1 else max(level.width, 0.2))
         else:
-            qpos, qvel = np.tile(np.array(robot.home), (k, 1)), np.zeros((k, self.engine.model.nv))
+            qpos, qvel = np.tile(np.array(robot.home), (k, 1)), np.zeros((k, robot.model.nv))
         if task.terrain is not None:
             qpos[:, :2] += task.terrain.spots(self.rng, k, level.roughness)
             at = torch.from_numpy(qpos[:, :2].astype(np.float32))
@@ -345,6 +347,13 @@ class Env:
 
 
 _KEPT = ("command", "hold", "age", "skipped", "begun", "sent", "feet_pos", "feet_force", "feet_air", "joint_speed", "totals")
+
+
+def _engine(task: Task, n: int, threads: int, reality: Reality | None) -> Engine:
+    edit = task.terrain.edit if task.terrain else None
+    if reality is None:
+        return Engine(task.robot, n, threads, edit)
+    return RealEngine(task.robot, reality, n, threads, tick=1.0 / task.robot.contract.rate, edit=edit)
 
 
 def _force_columns(model: mujoco.MjModel, foot: str) -> list[int]:
