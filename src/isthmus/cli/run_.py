@@ -20,7 +20,7 @@ import tyro
 
 from isthmus.cli import show
 from isthmus.deploy.links import LINKS
-from isthmus.errors import BadInput, unknown
+from isthmus.errors import BadInput, Interrupted, unknown
 
 
 @dataclass(frozen=True)
@@ -56,26 +56,28 @@ def run(args: Args) -> int:
     controller = Controller.load(args.controller)
     operator = Operator(controller.manifest.operator, args.command)
     link = _link(args, controller)
+    report: dict[str, Any] = {"controller": str(args.controller), "controller_hash": controller.hash, "link": args.link}
+
+    def line(check: Check) -> None:
+        if not args.json:
+            text = f"{'ok  ' if check.ok else 'FAIL'} {check.name:<9} {check.text}"
+            show.out.print(textwrap.fill(text, show.out.width, subsequent_indent=" " * 15), highlight=False)
+
     try:
-        if args.realtime:
-            _realtime()
-
-        def line(check: Check) -> None:
-            if not args.json:
-                text = f"{'ok  ' if check.ok else 'FAIL'} {check.name:<9} {check.text}"
-                show.out.print(textwrap.fill(text, show.out.width, subsequent_indent=" " * 15), highlight=False)
-
-        checks, flight = preflight(controller, link, operator.at(0.0), line)
-        about = {"controller": str(args.controller), "controller_hash": controller.hash, "link": args.link}
-        report: dict[str, Any] = about | {"checks": [asdict(c) for c in checks]}
-        if flight is None:
-            report |= {"ended": "preflight", "why": "; ".join(f"{c.name}: {c.text}" for c in checks if not c.ok)}
-            _print_refused(report, args.json)
-            return 1
-        recorder = _recorder(args, controller, flight)
-        loop = Loop(controller, link, flight, operator, recorder)
-        with _interruptible() as stopping, _display(loop, args):
-            outcome = loop.run(args.seconds or math.inf, stopping)
+        with _interruptible() as stopping:
+            if args.realtime:
+                _realtime()
+            checks, flight = preflight(controller, link, operator.at(0.0), line)
+            report |= {"checks": [asdict(c) for c in checks]}
+            if stopping():
+                raise Interrupted("interrupted before the first command was sent.")
+            if flight is None:
+                report |= {"ended": "preflight", "why": "; ".join(f"{c.name}: {c.text}" for c in checks if not c.ok)}
+                _print_refused(report, args.json)
+                return 1
+            loop = Loop(controller, link, flight, operator, _recorder(args, controller, flight))
+            with _display(loop, args):
+                outcome = loop.run(args.seconds or math.inf, stopping)
     finally:
         link.close()
     report |= summary(outcome) | {"recording": str(args.record or "")}

@@ -76,32 +76,45 @@ def preflight(
 
     fit, default = Fit.of(m, robot), np.array(m.default)
     guard = Guard(robot, default[fit.target])
-    packets, first, last = _listen(link, guard)
+    heard = _listen(link, guard)
+    packets = heard.packets
     if not check("signals", guard.intake.packet is not None, _signals_text(guard, packets)):
         return checks, None
-    check_stream(check, guard, packets, first, last)
+    check_stream(check, guard, heard)
     check_values(check, guard)
     _check_policy(check, controller, fit, guard, operator)
     period = (packets[-1].time - packets[0].time) / max(1, packets[-1].sequence - packets[0].sequence)
     return checks, Flight(identity, fit, guard, period) if all(c.ok for c in checks) else None
 
 
-def _listen(link: Link, guard: Guard) -> tuple[list[Packet], float, float]:
-    """Packets of some time, as the guard takes them, and when the first and the last arrived."""
+@dataclass(frozen=True)
+class Heard:
+    """What a robot said while it was listened to."""
+
+    packets: list[Packet]
+    """The newest good one of each tick."""
+    first: float
+    last: float
+    """When the first and the last of them arrived."""
+    taken: int
+    """Good packets after the first of them."""
+
+
+def _listen(link: Link, guard: Guard) -> Heard:
     clock, tick = link.clock, 1.0 / guard.contract.rate
     link.read()
     start = clock.now()
     kept: list[Packet] = []
     first = last = start
+    before = 0
     for k in range(1, max(10, round(LISTEN / tick)) + 1):
         clock.sleep_until(start + k * tick)
-        found = link.read()
-        guard.see(found, clock.now())
+        guard.see(link.read(), clock.now())
         if guard.intake.packet is not None and (not kept or guard.intake.packet is not kept[-1]):
             kept.append(guard.intake.packet)
             last = clock.now()
-            first = first if len(kept) > 1 else last
-    return kept, first, last
+            first, before = (first, before) if len(kept) > 1 else (last, guard.intake.taken)
+    return Heard(kept, first, last, guard.intake.taken - before)
 
 
 def _signals_text(guard: Guard, packets: list[Packet]) -> str:
@@ -112,23 +125,21 @@ def _signals_text(guard: Guard, packets: list[Packet]) -> str:
     return f"{len(guard.contract.signals)} signals, {guard.contract.width} numbers, all finite{bad}"
 
 
-def check_stream(
-    check: Callable[[str, bool, str], bool], guard: Guard, packets: list[Packet], first: float, last: float
-) -> None:
+def check_stream(check: Callable[[str, bool, str], bool], guard: Guard, heard: Heard) -> None:
     """Is it fresh, in order, often enough, and does the robot's clock go like ours?"""
-    counts, contract = guard.log.counts, guard.contract
+    counts, contract, packets = guard.log.counts, guard.contract, heard.packets
     age = guard.intake.age
     check("fresh", age < guard.thresholds.stale, f"newest signals {max(age, 0.0) * 1e3:.0f} ms old")
     robot_time = packets[-1].time - packets[0].time
     sent = packets[-1].sequence - packets[0].sequence
-    rate = guard.intake.taken / robot_time if robot_time > 0 else 0.0
+    rate = heard.taken / robot_time if robot_time > 0 else 0.0
     check("rate", rate >= 0.95 * contract.rate, f"{rate:.0f} good packets/s for a policy at {contract.rate:g} Hz")
     # A packet that comes late was missed first.
     late, twice = counts["order"], counts["duplicate"]
     lost = max(0, counts["dropped"] - late) / max(1, sent)
     text = f"{100 * lost:.1f} % dropped, {twice} twice, {late} out of order"
     check("order", lost < DISORDER and late + twice < DISORDER * max(1, sent), text)
-    pace = robot_time / (last - first) if last > first else math.nan
+    pace = robot_time / (heard.last - heard.first) if heard.last > heard.first else math.nan
     steady = counts["clock"] == 0
     text = f"the robot's clock goes {pace:.3f} times as fast as ours{'' if steady else ', and jumps'}"
     check("clock", 0.8 < pace < 1.25 and steady, text)

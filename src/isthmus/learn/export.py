@@ -1,7 +1,7 @@
 """Write the policy as a controller: an ONNX graph and its contract in one file, checked tick by tick.
 
     recorded     1,000 ticks of the task, memory carried over
-    extreme      signals far outside what training saw, so that every clip is met
+    extreme      signals far outside what training saw
     boundary     each limit of each signal
     ramp         every input climbs by its own slope for longer than the history is
 
