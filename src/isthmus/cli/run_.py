@@ -206,7 +206,7 @@ def _print(report: dict[str, Any], outcome, args: Args) -> None:
     show.out.print(f"interventions     {show.rate(outcome.interventions)}", highlight=False)
     show.out.print(f"deadlines missed  {show.rate(outcome.missed)}", highlight=False)
     late, compute = report["late"], report["compute"]
-    for name, x in (("woke late", late), ("computing", compute)) if late["max"] > 0 else ():
+    for name, x in (("woke late", late), ("computing", compute)) if late["max"] > 1e-6 else ():
         show.out.print(
             f"{name:<17} median {x['p50'] * 1e6:.0f} µs, 99.9 % {x['p999'] * 1e6:.0f} µs, worst {x['max'] * 1e6:.0f} µs",
             highlight=False,
