@@ -86,6 +86,7 @@ class StandIn:
     say: Callable[[Packet], Iterable[Packet]] = lambda packet: [packet]
     mode: Mode = "idle"
     model_hash: str = ""
+    timeout: float = 0.1
     moves: bool = True
     obeys: bool = True
     period: float = PERIOD
@@ -99,7 +100,7 @@ class StandIn:
 
     @property
     def identity(self) -> Identity:
-        return Identity(self.contract, "stand-in", self.model_hash, self.mode, 0.1, "virtual")
+        return Identity(self.contract, "stand-in", self.model_hash, self.mode, self.timeout, "virtual")
 
     def command(self, command: Command) -> None:
         self.commands.append(command)

@@ -434,7 +434,7 @@ def test_what_is_missing_is_waited_for_with_the_last_safe_target(rule, name):
         mode, target = drive.next(wanted=drive.default + 1e-3)
         assert drive.state == ("hold" if sound < drive.thresholds.recover else "run")
         assert (target == safe).all()
-    assert mode == "track"
+        assert mode == expected
     mode, target = drive.next(wanted=drive.default + 1e-3)
     assert (mode, drive.state) == ("track", "run")
     assert (target == drive.default + 1e-3).all()

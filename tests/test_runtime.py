@@ -468,6 +468,8 @@ FAILING: dict[str, dict] = {
     "model": {"model_hash": "x" * 64},
     "mode": {"mode": "busy"},
     "mode, another master": {"mode": "track"},
+    "time-out, between two ticks": {"timeout": 0.03},
+    "time-out, never": {"timeout": 60.0},
     "signals": {"say": lambda packet: []},
     "signals, none of them numbers": {"say": changed(gyro={"x": math.nan})},
     "signals, too few numbers": {"say": lambda packet: [replace(packet, values=packet.values[:-1])]},
@@ -486,7 +488,7 @@ FAILING: dict[str, dict] = {
     "pose": {"pose": HIP},
     "policy": {"controller": nan_controller},
 }
-IN_ORDER = "robot model contract mode signals fresh rate order clock range upright gravity still pose policy"
+IN_ORDER = "robot model contract mode time-out signals fresh rate order clock range upright gravity still pose policy"
 NAMES = IN_ORDER.split()
 
 

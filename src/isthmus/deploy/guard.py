@@ -80,7 +80,9 @@ class Guard:
         self.log.tick(now)
         before = self.intake.packet
         self.intake.take(packets, now)
-        if self.state == "stop" and "tilt" in self.limits.broken(self.intake.values):
+        if self.state == "stop" and not self.finished and "tilt" in self.limits.broken(self.intake.values):
+            self.log.speak("tilt", "the body tipped over while it sat down")
+            self.why = self.why or "tilt: the body tipped over while it sat down"
             self.finished = True
         if self.state in ("ready", "damp", "stop"):
             return self.intake.packet is not None
@@ -141,11 +143,10 @@ class Guard:
             if wanted is not None:
                 self.target = self._clip(wanted)
             self.interventions += wanted is None or bool(self.log.active & _CLIP)
-            return "track", self.target
+            return ("track", self.target) if wanted is not None else self._holding()
         if self.state == "hold":
             self.interventions += policy
-            # What is not a pose cannot be held; the robot's own damping is the safest thing then.
-            return ("track" if self.contract.joints else "damp"), self.target
+            return self._holding()
         if self.state == "ramp":
             return self._ramping(now)
         if self.state == "stop" and not self.finished:
@@ -154,6 +155,10 @@ class Guard:
             self._enter("stop", "info", "damped for long enough")
             self.finished = True
         return "damp", self.target
+
+    def _holding(self) -> tuple[Mode, np.ndarray]:
+        """What is not a pose cannot be held; the robot's own damping is the safest thing then."""
+        return ("track" if self.contract.joints else "damp"), self.target
 
     def _hold_or_resume(self, now: float) -> None:
         if self.log.active & _HOLD:

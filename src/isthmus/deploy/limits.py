@@ -57,15 +57,17 @@ class Limits:
             text = "the target jumps further than the joint can go in a tick"
             self._ranges.append(("jump", text, lambda last, y: (last - step, last + step)))
         kp, kd = (np.array(contract.gains.get(g, ())) for g in ("kp", "kd"))
-        if len(kp) and len(kd) and safety.effort and (kp > 0).all():
-            reach, lead = np.array(safety.effort) / kp, kd / kp
+        if len(kp) and len(kd) and safety.effort and (kp > 0).any():
+            # A joint without stiffness can be told any position.
+            springs = np.where(kp > 0, kp, np.inf)
+            reach, lead = np.where(kp > 0, np.array(safety.effort) / springs, np.inf), kd / springs
 
             def strong(last: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
                 """kp (u - q) - kd q̇ inside ± effort, solved for u."""
                 middle = y[q] + lead * y[qd]
                 return middle - reach, middle + reach
 
-            self.ahead = AHEAD * reach
+            self.ahead = np.where(kp > 0, AHEAD * reach, 0.0)
             self._ranges.append(("torque", "the target asks for too much torque", strong))
 
     def nearest(self, wanted: np.ndarray, last: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, dict[str, str]]:

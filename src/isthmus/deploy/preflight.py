@@ -21,6 +21,8 @@ POSE_GAP = 0.8
 """rad or m: largest distance from the start pose that a ramp may close."""
 DISORDER = 0.5
 """Share of packets that may be missing, doubled or out of order: a policy that is slower than its robot can do with that."""
+LONGEST_TIMEOUT = 2.0
+"""s that a robot may go on by itself when its controller is gone; the shortest is two ticks."""
 GRAVITY = 9.81
 DRY_TICKS = 50
 
@@ -73,6 +75,8 @@ def preflight(
     ready = identity.mode in ("idle", "damp")
     text = {"busy": "busy: switch its built-in controller off", "track": "track: someone else is in control"}
     check("mode", ready, text.get(identity.mode, identity.mode))
+    alone = f"the robot damps itself after {identity.timeout:g} s without commands"
+    check("time-out", 2.0 / robot.rate <= identity.timeout <= LONGEST_TIMEOUT, alone)
 
     fit, default = Fit.of(m, robot), np.array(m.default)
     guard = Guard(robot, default[fit.target])

@@ -39,6 +39,10 @@ class Recorder:
         self._waiting.append(row)
         self._waiting.extend(events)
 
+    def note(self, events: Iterable[Event]) -> None:
+        """Take events that belong to no row."""
+        self._waiting.extend(events)
+
     def close(self) -> None:
         """Write what is waiting and finish the file."""
         self._stop.set()

@@ -85,8 +85,15 @@ class Log:
 
     def tick(self, now: float) -> None:
         self.now, self.active = now, 0
+        self._close(1.0)
+
+    def finish(self) -> None:
+        """Close the spells that are still open."""
+        self._close(-1.0)
+
+    def _close(self, silence: float) -> None:
         for rule, (last, times) in list(self._spells.items()):
-            if now - last > 1.0:
+            if self.now - last > silence:
                 del self._spells[rule]
                 if times > 1:
                     self.event("info", rule, f"{times} times, the last at {last - self.start:.2f} s.")

@@ -88,27 +88,36 @@ class Loop:
 
     def run(self, seconds: float = math.inf, stopping: Callable[[], str] = lambda: "") -> Outcome:
         """Until `seconds` are over, the guard ends it, or `stopping()` says why."""
+        try:
+            with _undisturbed():
+                stopped = self._run(seconds, stopping)
+        finally:
+            self.guard.log.finish()
+            if self.recorder is not None:
+                self.recorder.note(self.guard.log.take())
+                self.recorder.close()
+        return self._outcome(stopped)
+
+    def _run(self, seconds: float, stopping: Callable[[], str]) -> str:
+        """Why it was stopped from outside, or nothing."""
         stopped, end = "", seconds
         settle = SETTLE if self.operator.signals else 0.0
-        with _undisturbed():
-            self._start = self.link.clock.now()
-            self.guard.see(self.link.read(), self._start)
-            self.guard.begin(self._start, self.period)
-            k = 0
-            while not self.guard.finished:
-                done = self._tick(self._start + k * self.tick)
-                k = max(k + 1, math.ceil((done - self._start) / self.tick)) if self._missed else k + 1
-                now = self.progress.seconds
-                if not stopped and (stopped := stopping()):
-                    end = min(end, now)
-                if now >= end - 0.5 * self.tick:
-                    self.operator.release(now, FADE)
-                # A robot that moves is brought to rest by its policy before it lies down.
-                if now >= end + settle - 0.5 * self.tick or (stopped and self.guard.state != "run"):
-                    self.guard.stop(done, stopped or "the time is over")
-        if self.recorder is not None:
-            self.recorder.close()
-        return self._outcome(stopped)
+        self._start = self.link.clock.now()
+        self.guard.see(self.link.read(), self._start)
+        self.guard.begin(self._start, self.period)
+        k = 0
+        while not self.guard.finished:
+            done = self._tick(self._start + k * self.tick)
+            k = max(k + 1, math.ceil((done - self._start) / self.tick)) if self._missed else k + 1
+            now = self.progress.seconds
+            if not stopped and (stopped := stopping()):
+                end = min(end, now)
+            if now >= end - 0.5 * self.tick:
+                self.operator.release(now, FADE)
+            # A robot that moves is brought to rest by its policy before it lies down.
+            if now >= end + settle - 0.5 * self.tick or (stopped and self.guard.state != "run"):
+                self.guard.stop(done, stopped or "the time is over")
+        return stopped
 
     def _tick(self, due: float) -> float:
         """One tick; the moment at which its target was sent."""

@@ -14,6 +14,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 import zenoh
@@ -93,7 +94,9 @@ class ZenohLink:
         return found
 
     def write(self, command: Command) -> None:
-        self._command.put(wire.pack_command(command))
+        # A link that is down loses the command.
+        with suppress(zenoh.ZError):
+            self._command.put(wire.pack_command(command))
 
     def close(self) -> None:
         self._session.close()
