@@ -234,7 +234,8 @@ def _recording(args: Info, episode: Episode) -> int:
     events = Counter((e.level, e.name) for e in episode.events)
     missed = None
     if "missed" in episode.status and len(episode):
-        missed = Rate.of(int(np.nansum(episode.status["missed"] > 0)), len(episode))
+        count = int(np.nansum(np.maximum(episode.status["missed"], 0)))
+        missed = Rate.of(count, max(len(episode), count, round(episode.duration * contract.rate) + 1))
     if args.json:
         show.emit({
             "recording": str(args.file), "hash": episode.hash, "robot": contract.robot, "contract_hash": contract.hash,

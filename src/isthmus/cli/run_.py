@@ -65,8 +65,6 @@ def run(args: Args) -> int:
 
     try:
         with _interruptible() as stopping:
-            if args.realtime:
-                _realtime()
             checks, flight = preflight(controller, link, operator.at(0.0), line)
             report |= {"checks": [asdict(c) for c in checks]}
             if stopping():
@@ -77,6 +75,8 @@ def run(args: Args) -> int:
                 return 1
             loop = Loop(controller, link, flight, operator, _recorder(args, controller, flight))
             with _display(loop, args):
+                if args.realtime:
+                    realtime()
                 outcome = loop.run(args.seconds or math.inf, stopping)
     finally:
         link.close()
@@ -122,11 +122,12 @@ def _recorder(args: Args, controller, flight):
     return Recorder(Writer(args.record, flight.identity.contract, manifest.operator, STATUS, origin))
 
 
-def _realtime() -> None:
+def realtime() -> None:
+    """Real-time priority for this thread, and for none that it starts."""
     import os
 
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(50))
     except (PermissionError, AttributeError, OSError) as error:
         raise BadInput(f"--realtime is not allowed here: {error}; on Linux, `ulimit -r` must be 50 or more.") from None
 

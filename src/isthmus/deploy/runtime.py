@@ -27,8 +27,8 @@ from isthmus.deploy.preflight import Flight
 from isthmus.deploy.recorder import Recorder
 
 STATUS = ("late", "compute", "missed", "age", "state", "rules", "mode", "sequence", "robot_time")
-"""Per tick: s after the deadline that the loop woke, s until the target was sent, 1 if that was too long, age of the
-signals in s, state of the guard, its rules as bits, mode and clock of the robot."""
+"""Per tick: s after the deadline that the loop woke, s until the target was sent, deadlines missed with this tick and since
+the one before, age of the signals in s, state of the guard, its rules as bits, mode, count and clock of the robot."""
 
 
 SETTLE, FADE = 2.0, 1.2
@@ -43,6 +43,8 @@ class Progress:
     """Since the policy took over."""
     state: str = "ready"
     missed: int = 0
+    ticks: int = 0
+    """Deadlines so far, those without a tick included."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Outcome:
     """That the policy ran."""
     ticks: int
     missed: Rate
+    """Share of deadlines at which no target was sent in time."""
     interventions: Rate
     """Share of ticks in which the robot got something else than the policy wanted."""
     rules: dict[str, int]
@@ -84,6 +87,8 @@ class Loop:
         self._start, self._began = 0.0, math.nan
         """When the loop started, and when the policy took over, by the link's clock."""
         self._asked = self._missed = False
+        self._skipped = 0
+        """Deadlines that passed since the tick before without a tick of their own."""
         self._late, self._compute = array("d"), array("d")
 
     def run(self, seconds: float = math.inf, stopping: Callable[[], str] = lambda: "") -> Outcome:
@@ -108,7 +113,8 @@ class Loop:
         k = 0
         while not self.guard.finished:
             done = self._tick(self._start + k * self.tick)
-            k = max(k + 1, math.ceil((done - self._start) / self.tick)) if self._missed else k + 1
+            ahead = max(k + 1, math.ceil((done - self._start) / self.tick)) if self._missed else k + 1
+            self._skipped, k = ahead - k - 1, ahead
             now = self.progress.seconds
             if not stopped and (stopped := stopping()):
                 end = min(end, now)
@@ -132,12 +138,14 @@ class Loop:
         self.link.write(Command(len(self._late), woke, mode, target))
         done = clock.now()
         self._missed = done > due + self.tick
+        missed = self._missed + self._skipped
+        self.progress.missed, self.progress.ticks = self.progress.missed + missed, self.progress.ticks + 1 + self._skipped
         self._late.append(woke - due)
         self._compute.append(done - woke)
-        self._record(woke, target, self._nothing if wanted is None else wanted)
+        self._record(woke, target, self._nothing if wanted is None else wanted, missed)
         progress = self.progress
         progress.seconds = 0.0 if math.isnan(self._began) else woke - self._began
-        progress.state, progress.missed = guard.state, progress.missed + self._missed
+        progress.state = guard.state
         return done
 
     def _ask(self, now: float) -> np.ndarray:
@@ -152,12 +160,12 @@ class Loop:
         except Exception:
             return self._nothing
 
-    def _record(self, now: float, target: np.ndarray, wanted: np.ndarray) -> None:
+    def _record(self, now: float, target: np.ndarray, wanted: np.ndarray, missed: int) -> None:
         guard, packet = self.guard, self.guard.intake.packet
         if self.recorder is None or packet is None:
             guard.log.take()
             return
-        status = (self._late[-1], self._compute[-1], self._missed, guard.intake.age, STATES.index(guard.state))
+        status = (self._late[-1], self._compute[-1], missed, guard.intake.age, STATES.index(guard.state))
         robot = (guard.log.active, MODES.index(packet.mode), packet.sequence, packet.time)
         asked = self.operator.row(now - self._began)
         row = np.concatenate(([now - self._start], guard.intake.values, asked, target, wanted, status, robot))
@@ -170,7 +178,7 @@ class Loop:
             why=guard.why or stopped,
             seconds=guard.ticks * self.tick,
             ticks=len(self._late),
-            missed=Rate.of(self.progress.missed, len(self._late)),
+            missed=Rate.of(self.progress.missed, self.progress.ticks),
             interventions=Rate.of(guard.interventions, guard.ticks),
             rules={rule: n for rule, n in guard.log.counts.items() if n},
             late=np.array(self._late),
