@@ -40,3 +40,11 @@ def targets():
         return np.clip(np.array(robot.default) + move, low, high)
 
     return draw
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory):
+    """A controller that was exported from a policy for go1, with the policy and its run."""
+    from exporting import Exported
+
+    return Exported(tmp_path_factory.mktemp("exported"))
