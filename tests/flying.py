@@ -31,6 +31,7 @@ GAIN = 0.0005
 
 def stand_in(name: str = "go1", **options) -> StandIn:
     contract, default = CONTRACTS[name]
+    contract = options.pop("contract", contract)
     return StandIn(contract, **({"pose": default, "every": int(1 / contract.rate / PERIOD)} | options))
 
 

@@ -331,13 +331,13 @@ def test_any_other_bytes_are_neither_packet_nor_command(data):
 
 
 def test_a_packet_that_claims_more_than_it_has_or_may_have_is_none():
-    head = struct.Struct("<4sQdBI")
-    assert wire.unpack_packet(head.pack(b"IsP1", 0, 0.0, 0, 1) + bytes(8)) is not None
-    assert wire.unpack_packet(head.pack(b"IsP1", 0, 0.0, 0, 2) + bytes(8)) is None
-    assert wire.unpack_packet(head.pack(b"IsP1", 0, 0.0, len(MODES), 1) + bytes(8)) is None
+    head = struct.Struct("<4sQdQBI")
+    assert wire.unpack_packet(head.pack(b"IsP2", 0, 0.0, 7, 0, 1) + bytes(8)) is not None
+    assert wire.unpack_packet(head.pack(b"IsP2", 0, 0.0, 7, 0, 2) + bytes(8)) is None
+    assert wire.unpack_packet(head.pack(b"IsP2", 0, 0.0, 7, len(MODES), 1) + bytes(8)) is None
     n = wire.MAX_VALUES
-    assert wire.unpack_packet(head.pack(b"IsP1", 0, 0.0, 0, n) + bytes(8 * n)) is not None
-    assert wire.unpack_packet(head.pack(b"IsP1", 0, 0.0, 0, n + 1) + bytes(8 * (n + 1))) is None
+    assert wire.unpack_packet(head.pack(b"IsP2", 0, 0.0, 7, 0, n) + bytes(8 * n)) is not None
+    assert wire.unpack_packet(head.pack(b"IsP2", 0, 0.0, 7, 0, n + 1) + bytes(8 * (n + 1))) is None
 
 
 GOOD = wire.pack_identity(Identity(arm(), "u", "", "idle", 0.1))

@@ -235,7 +235,7 @@ def test_a_graph_of_any_batch_is_refused_at_load(tmp_path):
 
 
 def test_a_graph_whose_output_has_another_shape_than_it_says_is_refused_at_load():
-    """A shape that is computed from the signals is not known before the first tick."""
+    """A shape that is computed from the signals would not be known before the first tick, nor after it."""
     nodes = [
         helper.make_node("ReduceSum", ["accel", "axis"], ["sum"], keepdims=0),
         helper.make_node("Cast", ["sum"], ["whole"], to=TensorProto.INT64),
@@ -247,5 +247,5 @@ def test_a_graph_whose_output_has_another_shape_than_it_says_is_refused_at_load(
     rows = {"axis": np.array([1]), "two": np.array([3]), "batch": np.array([1]), "default": np.zeros((1, 1), np.float32)}
     data = model(nodes, inputs, [floats("joint_target", 1, 2)], [constant(k, v) for k, v in rows.items()]).SerializeToString()
     made = replace(manifest(CONTRACT, DEFAULT, data), operator=(), memory={})
-    with pytest.raises(BadInput, match="first tick"):
+    with pytest.raises(BadInput, match="computes a shape"):
         Controller(made, data)

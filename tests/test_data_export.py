@@ -77,6 +77,18 @@ def test_other_parquet_files_are_refused_in_words(tmp_path):
             read_parquet(tmp_path / "a.parquet")
 
 
+def test_an_episode_in_parquet_is_columns_of_float64_and_nothing_else(tmp_path):
+    """A list in the place of a number could stand for millions of them; it is not unpacked."""
+    import pyarrow as pa
+
+    write_parquet(tmp_path / "a.parquet", episode(3))
+    table = pq.read_table(tmp_path / "a.parquet")
+    for odd in (pa.array([[0.0] * 9] * 3), pa.array(["1.0"] * 3), pa.array([1, 2, 3], pa.int8())):
+        pq.write_table(table.set_column(3, "gyro.x", odd), tmp_path / "b.parquet")
+        with pytest.raises(BadInput, match="not of float64"):
+            read_parquet(tmp_path / "b.parquet")
+
+
 def test_a_lerobot_dataset_has_the_layout_and_the_numbers(tmp_path):
     """The layout that LeRobot 0.4.4 reads: dataset v3.0."""
     made = [episode(30, 0), episode(20, 1)]
@@ -202,6 +214,109 @@ def test_a_cut_recording_can_be_mended(tmp_path, capsys):
     assert mended.origin["cut"] is True
     assert mended.origin["parents"] == [read(path).hash]
     assert np.array_equal(mended.target, read(path).target)
+
+
+def make_import(folder) -> list[str]:
+    """Arguments of an import that works, to `folder`/x.mcap."""
+    write(folder / "robot.mcap", episode())
+    (folder / "log.csv").write_text("t,a\n0,1\n0.02,2\n0.04,3\n")
+    (folder / "map.toml").write_text(
+        'absent = ["gyro", "target", "joint_pos.FR_thigh"]\n[time]\ncolumn = "t"\n'
+        '[signals.joint_pos]\ncolumns = { FR_hip = "a" }\nunit = "rad"\n'
+    )
+    robot, mapping, out = (str(folder / n) for n in ("robot.mcap", "map.toml", "x.mcap"))
+    return ["import", str(folder / "log.csv"), "--robot", robot, "--map", mapping, "-o", out]
+
+
+@pytest.mark.parametrize("verb", ["import", "x.parquet", "y.mcap"])
+def test_nothing_is_written_over_unasked(tmp_path, capsys, verb):
+    argv = make_import(tmp_path)
+    if verb != "import":
+        argv = ["export", str(tmp_path / "robot.mcap"), "-o", str(tmp_path / verb)]
+    out = tmp_path / argv[-1]
+    out.write_bytes(b"dear to me")
+    code, found = call(capsys, *argv)
+    assert (code, out.read_bytes()) == (2, b"dear to me")
+    assert "exists" in found["error"]
+    assert "--force" in found["error"]
+    code, _ = call(capsys, *argv, "--force")
+    assert code == 0
+    assert len(read_parquet(out) if out.suffix == ".parquet" else read(out)) > 0
+
+
+def test_what_is_read_is_not_written_over_even_by_force(tmp_path, capsys, monkeypatch):
+    argv = make_import(tmp_path)
+    before = (tmp_path / "robot.mcap").read_bytes()
+    (tmp_path / "link.mcap").symlink_to(tmp_path / "robot.mcap")
+    monkeypatch.chdir(tmp_path)
+    for wrong in (
+        [*argv[:-1], tmp_path / "robot.mcap"],
+        ["export", tmp_path / "robot.mcap", "-o", "robot.mcap"],
+        ["export", tmp_path / "robot.mcap", "-o", tmp_path / "link.mcap"],
+    ):
+        code, found = call(capsys, *wrong, "--force")
+        assert code == 2
+        assert "written over while it is read" in found["error"]
+        assert (tmp_path / "robot.mcap").read_bytes() == before
+
+
+def test_a_dataset_does_not_go_into_a_folder_in_use_even_by_force(tmp_path, capsys):
+    write(tmp_path / "a.mcap", episode())
+    (tmp_path / "set").mkdir()
+    (tmp_path / "set/mine").write_text("x")
+    code, found = call(capsys, "export", tmp_path / "a.mcap", "--format", "lerobot", "-o", tmp_path / "set", "--force")
+    assert code == 2
+    assert "not empty" in found["error"]
+    assert [f.name for f in (tmp_path / "set").iterdir()] == ["mine"]
+
+
+ODD = ("[/7]", "[red]x", ":cat:", "a\x1b[2Jb", "c\x9b1md", "e\u202ef", "g\\", "h\rj")
+SEEN = ("[/7]", "[red]x", ":cat:", "a\\x1b[2Jb", "c\\x9b1md", "e\\u202ef", "g\\", "h\\rj")
+
+
+def said_plainly(text: str) -> None:
+    assert not [c for c in text if not c.isprintable() and c != "\n"]
+
+
+def test_names_in_a_recording_are_shown_as_they_are(tmp_path, capsys):
+    """A name is neither markup nor emoji nor a command to the terminal."""
+    for odd, seen in zip(ODD, SEEN, strict=True):
+        contract = Contract(odd, 50.0, (Signal(odd, odd, (odd, "x")),), Signal("goal", odd, (odd,)))
+        layout = Layout(contract, (Signal(f"op{odd}", odd, (odd,)),), (f"st{odd}",))
+        rows = np.ones((3, layout.width))
+        rows[:, 0] = np.arange(3) / 50
+        origin = {"source": odd, "unit": odd, "task": odd, "file": odd}
+        made = layout.episode(rows, (Event(0.0, "warning", odd, f"so {odd}"),), origin)
+        write(tmp_path / "a.mcap", made)
+        assert main(["data", "info", str(tmp_path / "a.mcap")]) == 0
+        text = capsys.readouterr().out
+        said_plainly(text)
+        for shown in (f"{seen}, 3 ticks", f"source {seen}, unit {seen}", f"op{seen}", f"status.st{seen}", f"so {seen}"):
+            assert shown in text.replace("\n", "")
+        assert text.count(seen) >= 12
+
+
+def test_columns_of_a_file_are_shown_as_they_are(tmp_path, capsys, monkeypatch):
+    from isthmus.data.importers import Column, Table
+
+    columns = {odd: Column(odd, np.ones(3)) for odd in ODD}
+    found = Table("a.csv", "csv", columns, notes=tuple(f"left out {odd}" for odd in ODD))
+    monkeypatch.setattr("isthmus.data.importers.load", lambda *_: found)
+    assert main(["data", "info", str(tmp_path / "a.csv")]) == 0
+    text = capsys.readouterr().out
+    said_plainly(text)
+    for seen in SEEN:
+        assert f"\n{seen} " in text
+        assert f"- left out {seen}\n" in text
+
+
+def test_errors_quote_names_of_a_file_as_they_are(tmp_path, capsys):
+    argv = make_import(tmp_path)
+    (tmp_path / "log.csv").write_text("t,\x1b[31mred\n0,1\n0.02,2\n")
+    assert main(["data", *argv]) == 2
+    text = capsys.readouterr().err
+    said_plainly(text)
+    assert "\\x1b[31mred" in text
 
 
 @pytest.mark.parametrize(

@@ -105,14 +105,21 @@ def test_a_robot_without_a_pose_is_given_to_its_own_damping(name):
 
 
 @pytest.mark.parametrize("name", JOINTS)
-@pytest.mark.parametrize("what", ["tilted", "silent"])
-def test_lying_down_ends_at_once_if_the_robot_falls_or_is_gone(name, what):
+@pytest.mark.parametrize("what", ["tilted", "racing", "silent"])
+def test_lying_down_ends_if_the_robot_falls_or_races_or_is_gone(name, what):
     drive = running(name)
     drive.guard.stop(drive.now, "the time is over")
     for _ in range(3):
         assert drive.next()[0] == "track"
     if what == "tilted":
-        mode, _ = drive.next(lambda: [drive.packet(lambda y: tilted(drive.contract, y, 1.5))])
+        for _ in range(drive.thresholds.patience):
+            mode, _ = drive.next(lambda: [drive.packet(lambda y: tilted(drive.contract, y, 1.5))])
+        assert drive.guard.why.startswith("tilt")
+    elif what == "racing":
+        joint = drive.contract.target.labels[0]
+        for _ in range(drive.thresholds.patience):
+            mode, _ = drive.next(joint_vel={joint: 200.0})
+        assert drive.guard.why.startswith("speed")
     else:
         n = 0
         while not drive.guard.finished:

@@ -211,7 +211,6 @@ def test_a_run_is_whole_whatever_a_stranger_shouts_into_the_link(controllers, pe
         session = stranger(pendulum)
         for data in garbage(np.random.default_rng(0), np.full(1, 1.5)):
             session.put(COMMAND, data)
-            session.put(SIGNALS, data)
         time.sleep(0.2)
         session.close()
         code, report = finish(process)
@@ -228,7 +227,6 @@ def test_a_run_is_whole_whatever_a_stranger_shouts_into_the_link(controllers, pe
     assert running.sum() >= 1.5 * contract.rate / 2
     assert (found.target[running] == 0).all()
     assert (np.diff(found.status["sequence"]) >= 0).all()
-    assert "nonfinite" not in report["rules"]
 
 
 def test_a_second_controller_is_refused_and_the_first_sits_down_when_asked_to(controllers, pendulum, ears, tmp_path):
@@ -365,7 +363,7 @@ def test_a_link_finds_its_robot_before_and_after_it_was_killed(controllers, tmp_
         lost(code, report, path)
         with robot("pendulum", endpoint):
             after = ears.link.identity(LONG)
-            assert after == replace(before, mode="idle")
+            assert replace(after, unit=before.unit) == replace(before, mode="idle")
             ears.until("packets of the new one, which counts from the start", lambda p: p.sequence < last.sequence)
 
 
@@ -414,7 +412,7 @@ def test_garbage_is_no_packet_and_what_is_one_comes_through():
                 time.sleep(0.02)
                 marks = ears.link.read()
             for data in garbage(rng, np.zeros(3)):
-                if not data.startswith(b"IsP1"):
+                if not data.startswith(b"IsP2"):
                     body.put(SIGNALS, data)
             body.put(SIGNALS, wire.pack_packet(Packet(2, 0.6, "damp", np.arange(4.0))))
             found = ears.until("the last packet", lambda p: p.sequence != 1)
@@ -472,7 +470,9 @@ def test_a_hidden_robot_tells_nothing_until_it_is_revealed(tmp_path):
     assert [word for word in telling if word in out] == []
     assert [word for word in telling if f'"{word}"' in shown] == []
     assert identity.contract == get_robot("go1").contract
-    assert identity.unit == VirtualRobot(get_robot("go1"), revealed).identity.unit == f"virtual-{revealed.hash[:8]}"
+    guesses = {revealed.hash[:8], VirtualRobot(get_robot("go1"), revealed).identity.unit.removeprefix("virtual-")}
+    assert re.fullmatch(r"virtual-[0-9a-f]{8}", identity.unit)
+    assert identity.unit.removeprefix("virtual-") not in guesses, "its name cannot be found by trying all realities"
 
 
 def test_the_truth_is_written_where_it_was_asked_for(tmp_path):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from flying import CONTRACTS, counter, fly, stand_in
+from flying import CONTRACTS, GO1, counter, fly, stand_in
 from onnx import helper
 from robots_for_tests import (
     COMMAND,
@@ -21,7 +21,7 @@ from robots_for_tests import (
     tilted,
 )
 
-from isthmus.data.contract import Contract, Signal
+from isthmus.data.contract import Contract, Safety, Signal
 from isthmus.data.recording import read
 from isthmus.deploy.controller import Controller
 from isthmus.deploy.fit import Fit, differences
@@ -97,9 +97,11 @@ FAILING: dict[str, dict] = {
     "gravity, none": {"say": changed(accel={"z": 5.0})},
     "still": {"say": changed(gyro={"z": 1.1})},
     "pose": {"pose": HIP},
+    "guard, no tilt": {"contract": replace(GO1, safety=replace(GO1.safety, tilt=0.0))},
+    "guard, nothing": {"contract": replace(GO1, safety=Safety())},
     "policy": {"controller": nan_controller},
 }
-IN_ORDER = "robot model contract mode time-out signals fresh rate order clock range upright gravity still pose policy"
+IN_ORDER = "robot model contract time-out signals mode fresh rate order clock range upright gravity still pose guard policy"
 NAMES = IN_ORDER.split()
 
 
@@ -158,14 +160,20 @@ def row(values: tuple[float, ...], i: int, x: float) -> tuple[float, ...]:
     return (*values[:i], x, *values[i + 1 :])
 
 
-GO1 = CONTRACTS["go1"][0]
 SAFE = replace(GO1.safety, effort=(), rest=(), damping=())
 ONE_KP, ALL_KD, KI = {"kp": row(GO1.gains["kp"], 4, 36.0)}, {"kd": (1.0,) * 12}, {"ki": (1.0,) * 12}
 LOWER, UPPER = row(GO1.target.low, 2, -2.7), row(GO1.target.high, 0, 0.8)
 DIFFERENT: dict[str, tuple[Contract, tuple[str, ...]]] = {
     "unit of a signal": (with_signal(GO1, "accel", unit="g"), ("accel", "unit", "'m/s²'", "'g'")),
     "frame of a signal": (with_signal(GO1, "accel", frame="world"), ("accel", "frame", "'body'", "'world'")),
-    "unit of the target": (replace(GO1, target=replace(GO1.target, unit="deg")), ("joint_target", "unit", "'deg'")),
+    "unit of the target": (
+        replace(
+            GO1,
+            signals=tuple(replace(s, unit="deg") if s.name == "joint_pos" else s for s in GO1.signals),
+            target=replace(GO1.target, unit="deg"),
+        ),
+        ("joint_target", "unit", "'deg'"),
+    ),
     "a gain of one joint": (replace(GO1, gains=GO1.gains | ONE_KP), ("gain kp of FL_thigh is 35", "36")),
     "gains of all joints": (replace(GO1, gains=GO1.gains | ALL_KD), ("gain kd of FR_hip and 11 more is 0.5", "1")),
     "a gain that is missing": (replace(GO1, gains={"kp": GO1.gains["kp"]}), ("gain kd", "unknown")),

@@ -364,3 +364,29 @@ def test_a_robot_with_everything_in_another_order_does_the_same(seed, falls):
     assert runs[0] == runs[1]
     assert runs[0][0] == ("done" if falls == math.inf else "guard")
     assert falls == math.inf or runs[0][1].startswith("tilt")
+
+
+def test_a_policy_that_is_too_slow_is_ended_although_holding_it_would_cure_it():
+    """In a hold nobody asks the policy, so its deadlines are met; and then they are missed again."""
+    controller, body = counter(), stand_in()
+    link = InProcess(body)
+    flight, _ = ready(controller, link)
+    quick = controller.tick
+
+    def slowly(signals):
+        link.sleep_until(link.now() + 1.15 / controller.manifest.robot.rate)
+        return quick(signals)
+
+    controller.tick = slowly
+    outcome = Loop(controller, link, flight, Operator(controller.manifest.operator)).run(20.0)
+    assert outcome.ended == "guard"
+    assert outcome.why.startswith("held")
+    assert outcome.rules["deadline"] > 0
+
+
+@pytest.mark.parametrize("pace", [0.99, 0.999, 1.01])
+@pytest.mark.parametrize("every", [1, 10])
+def test_a_clock_that_goes_a_little_wrong_is_lived_with(pace, every):
+    body = stand_in(every=every, say=lambda packet: [replace(packet, time=pace * packet.time)])
+    outcome, _ = fly(counter(), body, 20.0)
+    assert (outcome.ended, outcome.rules) == ("done", {})

@@ -2,19 +2,48 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import mujoco
 import numpy as np
 import pytest
 
+from isthmus.data.contract import Safety
 from isthmus.deploy.link import Command, Packet
 from isthmus.errors import BadInput
-from isthmus.robots import ROBOTS
+from isthmus.robots import ROBOTS, get_robot
 from isthmus.sim.reality import Reality, VirtualRobot
 from isthmus.sim.reality.engine import PERIOD
 from isthmus.sim.reality.families import hidden
 from isthmus.sim.reality.virtual import level_target
 
 GO1, CRAZYFLIE, PENDULUM = ROBOTS["go1"](), ROBOTS["crazyflie"](), ROBOTS["pendulum"]()
+MENAGERIE = Path(os.environ.get("MENAGERIE_ROOT") or Path(__file__).parents[2] / "shared" / "menagerie")
+needs_menagerie = pytest.mark.skipif(not MENAGERIE.is_dir(), reason=f"no MuJoCo Menagerie at {MENAGERIE}; set MENAGERIE_ROOT")
 QUIET = {p.name: 0.0 for p in GO1.space.params if p.name.endswith(("_noise", "_delay"))}
+
+
+@cache
+def menagerie(name: str):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MENAGERIE_ROOT", str(MENAGERIE))
+        return get_robot(f"menagerie:{name}")
+
+
+def energy(robot: VirtualRobot, model: mujoco.MjModel) -> float:
+    """J, kinetic and potential."""
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:] = robot.engine.qpos[0], robot.engine.qvel[0]
+    mujoco.mj_forward(model, data)
+    mujoco.mj_energyPos(model, data)
+    mujoco.mj_energyVel(model, data)
+    return float(data.energy.sum())
 
 
 def virtual(robot=GO1, timeout: float = 0.1, start=None, **tables) -> VirtualRobot:
@@ -30,6 +59,14 @@ def advance(robot: VirtualRobot, seconds: float, mode: str | None = None, target
             robot.command(Command(round(robot.time / PERIOD), robot.time, mode, np.array(u, dtype=float)))
         packets += robot.advance()
     return packets
+
+
+def moving(robot: VirtualRobot, seconds: float = 0.2) -> np.ndarray:
+    """On its way from home, under its servos, to a target far away, which is returned."""
+    signal = robot.robot.contract.target
+    away = np.clip(np.array(robot.robot.default) + 0.6, signal.low, signal.high)
+    advance(robot, seconds, "track", away)
+    return away
 
 
 # Packets -------------------------------------------------------------------------------------------------------------
@@ -83,6 +120,35 @@ def test_a_clock_jumps_when_it_should():
     steps = np.diff(times)
     assert np.flatnonzero(np.abs(steps - PERIOD) > 1e-9).tolist() == [23]
     assert steps[23] == pytest.approx(PERIOD - 0.02)
+
+
+def test_skipped_time_passes_on_the_clock_alone():
+    robot, other = virtual(PENDULUM, seed=1), virtual(PENDULUM, seed=1)
+    before, same = advance(robot, 0.1, "track", [0.5]), advance(other, 0.1, "track", [0.5])
+    robot.skip(0.25)
+    after, went_on = advance(robot, 0.1, "track", [0.5]), advance(other, 0.1, "track", [0.5])
+    assert [p.time for p in before] == [p.time for p in same]
+    assert [p.time - 0.25 for p in after] == pytest.approx([p.time for p in went_on])
+    assert all(np.array_equal(a.values, b.values) for a, b in zip(after, went_on, strict=True))
+    assert np.diff([p.sequence for p in before + after]).tolist() == [1] * 99
+    assert (robot.time, robot.clock) == (pytest.approx(0.2), pytest.approx(0.45))
+    for bad in (-0.1, np.nan, np.inf):
+        with pytest.raises(BadInput, match="skip"):
+            robot.skip(bad)
+
+
+def test_a_unit_cannot_be_told_by_trying_realities():
+    """Another process that knows the reality gives it another name; a name that is given is kept."""
+    reality = Reality.from_dict({"robot": "pendulum"})
+    code = (
+        "from isthmus.robots import get_robot; from isthmus.sim.reality import Reality, VirtualRobot;"
+        "print(VirtualRobot(get_robot('pendulum'), Reality('pendulum')).identity.unit)"
+    )
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    here = VirtualRobot(PENDULUM, reality).identity.unit
+    assert re.fullmatch(r"virtual-[0-9a-f]{8}", there)
+    assert len({here, there, f"virtual-{reality.hash[:8]}"}) == 3
+    assert VirtualRobot(PENDULUM, reality, unit="left arm").identity.unit == "left arm"
 
 
 def test_commands_are_lost_and_late_as_packets_are():
@@ -182,6 +248,122 @@ def test_a_pendulum_in_damp_comes_to_rest():
     advance(robot, 6.0, "damp")
     assert np.abs(robot.truth()["qvel"]).max() < 0.3
     assert abs(robot.truth()["qpos"][0]) < 0.3
+
+
+@needs_menagerie
+def test_servos_of_a_model_brake_in_damp_and_never_pull_home():
+    """Energy only falls after the time-out, speed dies away, and the arm does not turn back to where its servos would go."""
+    robot = virtual(menagerie("robotstudio_so101"), params={"servo_gain": 1.2})
+    away = moving(robot)
+    model = robot.engine.batch.get_model(0)
+    while robot.mode == "track":
+        robot.advance()
+    at, speeds, energies = robot.engine.qpos[0].copy(), [], [energy(robot, model)]
+    for _ in range(300):
+        robot.advance()
+        speeds.append(np.abs(robot.engine.qvel[0]).max())
+        energies.append(energy(robot, model))
+    assert robot.mode == "damp"
+    assert np.abs(at - robot.robot.default).min() > 0.2, "it was away from home"
+    assert max(np.diff(energies)) < 1e-6
+    assert max(speeds) <= speeds[0] + 0.05
+    assert speeds[-1] < 0.1
+    assert np.abs(robot.engine.qpos[0] - at).max() < 0.1
+    advance(robot, 1.0, "track", 0.5 * away)
+    assert np.abs(robot.engine.qpos[0] - 0.5 * away).max() < 0.02, "servos are back"
+    for field in ("actuator_gainprm", "actuator_biasprm"):
+        assert np.array_equal(getattr(robot.engine.batch.get_model(0), field), getattr(model, field)), field
+
+
+@needs_menagerie
+def test_a_damped_servo_gives_the_damping_of_the_contract_and_nothing_else():
+    robot = virtual(menagerie("robotstudio_so101"))
+    moving(robot, 0.1)
+    advance(robot, PERIOD, "damp")
+    model, data = robot.engine.batch.get_model(0), robot.engine.batch.get_data(0)
+    rng, damping = np.random.default_rng(0), np.array(robot.robot.contract.safety.damping)
+    for _ in range(10):
+        data.qpos[:], data.qvel[:] = rng.uniform(-1, 1, model.nq), rng.uniform(-0.1, 0.1, model.nv)
+        data.ctrl[:] = rng.uniform(-1, 1, model.nu)
+        mujoco.mj_fwdPosition(model, data)
+        mujoco.mj_fwdVelocity(model, data)
+        mujoco.mj_fwdActuation(model, data)
+        assert data.qfrc_actuator == pytest.approx(-damping * data.qvel)
+
+
+NATIVE = """<mujoco><option timestep="0.002" integrator="implicitfast"/><worldbody>
+  <body pos="0 0 1"><joint name="servo" axis="0 1 0"/><geom type="capsule" size=".03" fromto="0 0 0 .4 0 0"/></body>
+  <body pos="0 1 1"><joint name="speed" axis="0 1 0"/><geom type="capsule" size=".03" fromto="0 0 0 .4 0 0"/></body>
+  <body pos="0 2 1"><joint name="motor" axis="0 1 0"/><geom type="capsule" size=".03" fromto="0 0 0 .4 0 0"/></body>
+  </worldbody><actuator><position joint="servo" kp="40" gear="2"/><velocity joint="speed" kv="3"/>
+  <motor joint="motor" gear="-5" ctrlrange="-4 4" ctrllimited="true"/></actuator></mujoco>"""
+
+
+def test_servos_and_motors_side_by_side_are_damped(tmp_path):
+    """Position servo with a gear, velocity servo and reversed motor: each falls slowly, and slower than it would freely."""
+    (tmp_path / "three.xml").write_text(NATIVE)
+    three = get_robot(str(tmp_path / "three.xml"))
+    assert three.motors.drive == "native"
+    robot = virtual(three, params={"joint_damping": 0.0, "joint_friction": 0.0})
+    advance(robot, 0.1, "track", [-0.5, -2.0, 2.0])
+    energies, model = [], robot.engine.batch.get_model(0)
+    for _ in range(250):
+        advance(robot, PERIOD, "damp")
+        energies.append(energy(robot, model))
+    assert max(np.diff(energies)) < 1e-6
+    data = mujoco.MjData(model)
+    data.qpos[:] = robot.engine.qpos[0]
+    mujoco.mj_forward(model, data)
+    weight = np.abs(data.qfrc_bias)
+    free = 9.81 * 1.5 / 0.4 * 0.5
+    speed = robot.engine.qvel[0]
+    assert (speed > 0).all(), "gravity turns them down"
+    assert (speed < 0.25 * free).all()
+    damping = np.maximum(three.contract.safety.damping, [0.0, 3.0, 0.0])
+    assert speed == pytest.approx(weight / damping, rel=0.1), "the damping of the contract, or the servo's own"
+
+
+def test_servos_whose_damping_nobody_gives_still_brake(tmp_path):
+    (tmp_path / "three.xml").write_text(NATIVE)
+    three = get_robot(str(tmp_path / "three.xml"))
+    three = replace(three, contract=replace(three.contract, safety=Safety()))
+    robot = virtual(three)
+    advance(robot, 0.1, "track", [-0.5, -2.0, 2.0])
+    advance(robot, 0.5, "damp")
+    servo, speed = robot.engine.qvel[0, :2]
+    assert 0 < servo < 1.5
+    assert 0 < speed < 1.5
+
+
+@needs_menagerie
+def test_torque_motors_of_a_model_lower_it_slowly():
+    """go2 with the damping that was estimated for it sinks at half the speed, at most, of one whose motors are off."""
+    go2 = menagerie("unitree_go2")
+    limp = replace(go2, contract=replace(go2.contract, safety=replace(go2.contract.safety, damping=())))
+    fastest, end = [], []
+    for made in (go2, limp):
+        robot, speeds = virtual(made), []
+        for _ in range(600):
+            advance(robot, PERIOD, "damp")
+            speeds.append(-robot.engine.qvel[0, 2])
+        fastest.append(max(speeds))
+        end.append(robot.engine.qpos[0, 2])
+        assert robot.truth()["events"] == []
+    assert fastest[0] < 0.6 * fastest[1]
+    assert fastest[0] < 0.5
+    assert end[0] < 0.15, "it does lie down"
+
+
+@needs_menagerie
+def test_rotors_without_a_levelling_law_stop_in_damp():
+    robot = virtual(menagerie("skydio_x2"))
+    advance(robot, 0.05, "track")
+    assert robot.engine.ctrl[0].min() > 1.0
+    before = robot.engine.qvel[0, 2]
+    advance(robot, 0.1, "damp")
+    assert np.array_equal(robot.engine.ctrl[0], np.zeros(4))
+    assert robot.engine.qvel[0, 2] - before == pytest.approx(-0.981, rel=0.02)
+    assert "switch them off" in robot.robot.doc
 
 
 def test_levelling_knows_that_q_and_minus_q_are_one_attitude():

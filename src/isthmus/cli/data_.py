@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import tyro
+from rich.text import Text
 
 from isthmus.cli import show
 from isthmus.errors import BadInput
@@ -39,6 +40,8 @@ class Import:
     """Which column is which signal, in which unit (TOML)."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path()
     """Recording to write, .mcap."""
+    force: bool = False
+    """Write over a file that exists."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -58,6 +61,8 @@ class Export:
     """`auto` goes by the name's ending."""
     task: str = ""
     """What the robot did, in words, for a LeRobot dataset."""
+    force: bool = False
+    """Write over a file that exists; a LeRobot dataset always needs a new or empty folder."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -82,9 +87,13 @@ Args = (
 
 
 def run(args: Import | Export | Info) -> int:
-    if isinstance(args, Import):
-        return _import(args)
-    return _export(args) if isinstance(args, Export) else _info(args)
+    try:
+        if isinstance(args, Import):
+            return _import(args)
+        return _export(args) if isinstance(args, Export) else _info(args)
+    except BadInput as error:
+        # It may quote names out of a file.
+        raise BadInput(_visible(str(error))) from None
 
 
 def _import(args: Import) -> int:
@@ -92,6 +101,7 @@ def _import(args: Import) -> int:
 
     if args.out.suffix != ".mcap":
         raise BadInput("say where the recording goes: -o FILE.mcap.")
+    _check_free(args.out, (args.file, args.map, Path(args.robot)), args.force)
     mapping = read_map(args.map)
     contract = contract_of(args.robot)
     with show.bar("importing") as bar:
@@ -116,8 +126,8 @@ def _export(args: Export) -> int:
         raise BadInput(f"{args.out} could be anything; name it .parquet or .mcap, or add --format lerobot.")
     if len(args.files) > 1 and form != "lerobot":
         raise BadInput("a file holds one recording; export them one by one, or all with --format lerobot.")
-    if args.out in args.files:
-        raise BadInput(f"{args.out} would be written over while it is read; give it another name.")
+    if form != "lerobot":
+        _check_free(args.out, args.files, args.force)
     episodes = [read_any(f) for f in args.files]
     warnings: tuple[str, ...] = tuple(f"{f} is cut; what came before is exported." for f in _cut(args.files, episodes))
     if form == "lerobot":
@@ -134,6 +144,18 @@ def _export(args: Export) -> int:
     _title(args.out, f"{len(episodes)} episode{'s'[: len(episodes) > 1]}, {ticks} ticks, {form}")
     _list("worth a look", warnings)
     return 0
+
+
+def _check_free(out: Path, sources: tuple[Path, ...], force: bool) -> None:
+    """Nothing is written over unasked, and what is read never."""
+    if not out.exists():
+        return
+    if any(f.exists() and out.samefile(f) for f in sources):
+        raise BadInput(f"{out} would be written over while it is read; give it another name.")
+    if out.is_dir():
+        raise BadInput(f"{out} is a folder; give the name of a file.")
+    if not force:
+        raise BadInput(f"{out} exists; give another name, or --force to write over it.")
 
 
 def _info(args: Info) -> int:
@@ -204,17 +226,35 @@ def _summary(episode: Episode) -> str:
     return f"{episode.contract.robot}, {len(episode)} ticks, {episode.duration:.2f} s at {episode.rate:.4g} Hz"
 
 
+def _visible(text: str) -> str:
+    """With characters that would steer a terminal spelled out: names in a file can hold any."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _say(text: str, style: str = "", whole: bool = False) -> None:
+    """A line as it is: no markup, no emoji. `whole` is not wrapped, however long."""
+    show.out.print(Text(_visible(text), style), soft_wrap=whole)
+
+
+def _table(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...]) -> None:
+    table = show.table(title, columns, [], right)
+    for row in rows:
+        table.add_row(*(Text(_visible(cell)) for cell in row))
+    show.out.print()
+    show.out.print(table)
+
+
 def _title(path: Path, text: str) -> None:
-    """The path on a line of its own, however long."""
-    show.out.print(str(path), style="bold", soft_wrap=True, markup=False, highlight=False)
-    show.out.print(text, markup=False, highlight=False)
+    _say(str(path), "bold", whole=True)
+    _say(text)
 
 
 def _list(title: str, lines: tuple[str, ...] | list[str]) -> None:
     if lines:
-        show.out.print(f"\n{title}", style="bold")
+        show.out.print()
+        _say(title, "bold")
         for line in lines:
-            show.out.print(f"- {line}", markup=False, highlight=False)
+            _say(f"- {line}")
 
 
 def _range(values: np.ndarray) -> tuple[float, float, int]:
@@ -248,22 +288,19 @@ def _recording(args: Info, episode: Episode) -> int:
         return 0
     state = "complete" if episode.complete else "cut: it ends at the last complete chunk"
     _title(args.file, f"{_summary(episode)}, {state}")
-    show.out.print(_origin(origin), markup=False, highlight=False)
+    _say(_origin(origin))
     if missed:
-        show.out.print(f"missed deadlines: {show.rate(missed)}", highlight=False)
+        _say(f"missed deadlines: {show.rate(missed)}")
     rows = [[n, u, str(k), _figure(a), _figure(b), str(c or "")] for n, u, k, a, b, c in ranges]
     rows += [[f"status.{n}", "", "1", _figure(a), _figure(b), str(c or "")] for n, (a, b, c) in status.items()]
-    show.out.print()
-    columns = ["signal", "unit", "size", "lowest", "highest", "missing"]
-    show.out.print(show.table("", columns, rows, right=(2, 3, 4, 5)))
+    _table("", ["signal", "unit", "size", "lowest", "highest", "missing"], rows, right=(2, 3, 4, 5))
     if events:
         first = {(e.level, e.name): e for e in reversed(episode.events)}
         rows = [
             [level, name, str(n), f"{first[level, name].time:.2f}", first[level, name].text]
             for (level, name), n in events.items()
         ]
-        show.out.print()
-        show.out.print(show.table("events", ["level", "name", "times", "first s", "which says"], rows, right=(2, 3)))
+        _table("events", ["level", "name", "times", "first s", "which says"], rows, right=(2, 3))
     return 0
 
 
@@ -295,8 +332,6 @@ def _columns(args: Info, table: Table) -> int:
         [c.name, c.kind, str(len(c.values)), str(missing or "") if c.kind == "number" else "", _figure(low), _figure(high)]
         for c, low, high, missing in found
     ]
-    show.out.print()
-    columns = ["column", "kind", "count", "missing", "lowest", "highest"]
-    show.out.print(show.table("", columns, rows, right=(2, 3, 4, 5)), highlight=False)
+    _table("", ["column", "kind", "count", "missing", "lowest", "highest"], rows, right=(2, 3, 4, 5))
     _list("notes", table.notes)
     return 0

@@ -71,9 +71,8 @@ def run(args: Args) -> int:
     with show.bar(f"evaluating {found.plan.task}") as bar:
         result = evaluate(found.task, actor, args.worlds, args.seed, belief, reality=reality, report=bar.update)
     if args.json:
-        hashes = {"run_hash": found.record["hash"], "belief_hash": belief.hash, "checkpoint": newest(found.folder).name}
-        if reality is not None:
-            hashes = hashes | {"reality_hash": reality.hash}
+        worlds = {"belief_hash": belief.hash} if reality is None else {"reality_hash": reality.hash}
+        hashes = {"run_hash": found.record["hash"], **worlds, "checkpoint": newest(found.folder).name}
         show.emit({"run": str(args.run), "task": found.plan.task, **hashes, **result.to_dict()})
         return 0
     where = f" of {args.reality}" if args.reality else ""

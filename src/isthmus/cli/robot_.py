@@ -125,5 +125,8 @@ class _Truth:
         self._count += 1
         return packets
 
+    def skip(self, seconds: float) -> None:
+        self.body.skip(seconds)
+
     def close(self) -> None:
         self._file.close()

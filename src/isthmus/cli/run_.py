@@ -10,6 +10,7 @@ import signal
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,6 +38,8 @@ class Args:
     """What the policy is asked to do: NAME=VALUE, or SECONDS:NAME=VALUE from that second on."""
     speed: float = 1.0
     """Times real time, for a virtual robot that was started with the same --speed."""
+    force: bool = False
+    """Write over an existing recording."""
     realtime: bool = False
     """Ask the system for real-time priority."""
     json: bool = False
@@ -53,6 +56,8 @@ def run(args: Args) -> int:
     from isthmus.deploy.preflight import Check, preflight
     from isthmus.deploy.runtime import Loop
 
+    if args.record and args.record.exists() and not args.force:
+        raise BadInput(f"{args.record} exists; choose another name for the recording, or --force.")
     controller = Controller.load(args.controller)
     operator = Operator(controller.manifest.operator, args.command)
     link = _link(args, controller)
@@ -60,11 +65,14 @@ def run(args: Args) -> int:
 
     def line(check: Check) -> None:
         if not args.json:
-            text = f"{'ok  ' if check.ok else 'FAIL'} {check.name:<9} {check.text}"
-            show.out.print(textwrap.fill(text, show.out.width, subsequent_indent=" " * 15), highlight=False)
+            text = show.printable(f"{'ok  ' if check.ok else 'FAIL'} {check.name:<9} {check.text}")
+            wrapped = textwrap.fill(text, show.out.width, subsequent_indent=" " * 15)
+            show.out.print(wrapped, highlight=False, markup=False)
 
     try:
         with _interruptible() as stopping:
+            if args.realtime:
+                realtime()
             checks, flight = preflight(controller, link, operator.at(0.0), line)
             report |= {"checks": [asdict(c) for c in checks]}
             if stopping():
@@ -74,9 +82,8 @@ def run(args: Args) -> int:
                 _print_refused(report, args.json)
                 return 1
             loop = Loop(controller, link, flight, operator, _recorder(args, controller, flight))
+            stopping.urgent = lambda: setattr(loop, "damp_now", True)
             with _display(loop, args):
-                if args.realtime:
-                    realtime()
                 outcome = loop.run(args.seconds or math.inf, stopping)
     finally:
         link.close()
@@ -132,13 +139,28 @@ def realtime() -> None:
         raise BadInput(f"--realtime is not allowed here: {error}; on Linux, `ulimit -r` must be 50 or more.") from None
 
 
+class Stopping:
+    """Ctrl-C and a polite kill end the run in order, and the robot lies down first; a second one ends it at once."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.urgent: Callable[[], None] = lambda: None
+
+    def __call__(self) -> str:
+        return "interrupted" if self.count else ""
+
+    def note(self, *_: object) -> None:
+        self.count += 1
+        if self.count > 1:
+            self.urgent()
+
+
 @contextmanager
 def _interruptible():
-    """Ctrl-C and a polite kill end the run in order; the robot sits down first."""
-    why: list[str] = []
-    before = {s: signal.signal(s, lambda *_: why.append("interrupted")) for s in (signal.SIGINT, signal.SIGTERM)}
+    stopping = Stopping()
+    before = {s: signal.signal(s, stopping.note) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield lambda: why[0] if why else ""
+        yield stopping
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)
@@ -203,18 +225,21 @@ def _print(report: dict[str, Any], outcome, args: Args) -> None:
         show.emit(report)
         return
     how = {"done": "finished", "guard": "ended by the guard", "interrupted": "interrupted"}[outcome.ended]
-    show.out.print(f"\n{how} after {outcome.seconds:.1f} s" + (f": {outcome.why}" if outcome.why else ""), highlight=False)
-    show.out.print(f"interventions     {show.rate(outcome.interventions)}", highlight=False)
-    show.out.print(f"deadlines missed  {show.rate(outcome.missed)}", highlight=False)
+    show.out.print(
+        f"\n{how} after {outcome.seconds:.1f} s" + (f": {outcome.why}" if outcome.why else ""), highlight=False, markup=False
+    )
+    show.out.print(f"interventions     {show.rate(outcome.interventions)}", highlight=False, markup=False)
+    show.out.print(f"deadlines missed  {show.rate(outcome.missed)}", highlight=False, markup=False)
     late, compute = report["late"], report["compute"]
     for name, x in (("woke late", late), ("computing", compute)) if late["max"] > 1e-6 else ():
         show.out.print(
             f"{name:<17} median {x['p50'] * 1e6:.0f} µs, 99.9 % {x['p999'] * 1e6:.0f} µs, worst {x['max'] * 1e6:.0f} µs",
             highlight=False,
+            markup=False,
         )
     if outcome.rules:
         show.out.print(show.table("", ["rule", "times"], [[r, str(n)] for r, n in outcome.rules.items()], right=(1,)))
     if outcome.lost or outcome.problem:
-        show.out.print(f"the recording is not complete: {outcome.lost} ticks lost ({outcome.problem})")
+        show.out.print(f"the recording is not complete: {outcome.lost} ticks lost ({outcome.problem})", markup=False)
     elif args.record:
-        show.out.print(f"recorded {outcome.recorded} ticks in {args.record}")
+        show.out.print(f"recorded {outcome.recorded} ticks in {args.record}", markup=False)

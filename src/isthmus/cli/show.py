@@ -37,6 +37,11 @@ def plain(value: Any) -> Any:
     return value
 
 
+def printable(text: str) -> str:
+    """Text from a file or a robot, without characters that would command the terminal."""
+    return "".join(c if c.isprintable() else "·" for c in text)
+
+
 def table(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> Table:
     t = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):

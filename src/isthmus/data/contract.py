@@ -19,6 +19,9 @@ from isthmus.parse import build
 
 MAX_RATE = 10_000.0
 """Hz."""
+NO_LIMIT = 1e9
+"""A limit of this size or more is none. It stands for one component among others that have limits, and is finite so that
+JSON can hold it."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +30,20 @@ class Signal:
 
     name: str
     unit: str
+    """One unit for all components, or a list with commas of one for each: `rad`, or `m, rad, rad`."""
     labels: tuple[str, ...]
     frame: str = ""
     """Frame of reference of a vector in space: `body`, `world`, or empty where it makes no sense."""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    """Limits per component; empty means that none are known."""
+    """Limits per component; empty means that none are known, and NO_LIMIT that this component has none."""
 
     def __post_init__(self) -> None:
         if len(set(self.labels)) != len(self.labels) or not self.labels:
             raise BadInput(f"signal {self.name!r} needs distinct labels, at least one.")
+        given = self.unit.count(",") + 1
+        if given not in (1, len(self.labels)):
+            raise BadInput(f"signal {self.name!r} has {len(self.labels)} labels but {given} units: {self.unit!r}.")
         for limits in (self.low, self.high):
             if limits and len(limits) != len(self.labels):
                 raise BadInput(f"signal {self.name!r} has {len(self.labels)} labels but {len(limits)} limits.")
@@ -46,6 +53,12 @@ class Signal:
     @property
     def size(self) -> int:
         return len(self.labels)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """The unit of each component."""
+        parts = tuple(u.strip() for u in self.unit.split(","))
+        return parts if len(parts) == self.size else parts * self.size
 
     def component(self, label: str) -> int:
         if label in self.labels:
@@ -109,19 +122,31 @@ class Contract:
             right = [len(g) == m and {len(r) for r in g} == {widths[n]} for n, g in safety.level.gains.items()]
             if len(safety.level.constant) != m or not all(right):
                 raise BadInput(f"the levelling law of {self.robot} does not fit its signals and targets.")
+        # Servos without encoders exist, and their robot has no joint_pos at all. One that measures other joints, or in
+        # other units, is a mistake that would cost the guard every rule about poses.
+        if self.gains.get("kp") and self.has("joint_pos") and not self.joints:
+            seen = dict(zip(self["joint_pos"].labels, self["joint_pos"].units, strict=True))
+            label, unit = next(p for p in zip(self.target.labels, self.target.units, strict=True) if seen.get(p[0]) != p[1])
+            what = f"measured in {seen[label]!r}" if label in seen else "not measured"
+            raise BadInput(f"{self.robot} has a gain kp for {label!r} in {unit!r}, but in joint_pos that joint is {what}.")
 
     @property
     def width(self) -> int:
         """Components of all signals together."""
         return sum(s.size for s in self.signals)
 
-    @property
+    @cached_property
     def joints(self) -> bool:
-        """Whether targets are joint positions, so that a pose can be held and approached."""
-        return any(
-            s.name == "joint_pos" and s.unit == self.target.unit and set(self.target.labels) <= set(s.labels)
-            for s in self.signals
-        )
+        """Whether every target is the position of a measured joint, so that a pose can be held and approached."""
+        if not self.has("joint_pos"):
+            return False
+        seen = dict(zip(self["joint_pos"].labels, self["joint_pos"].units, strict=True))
+        return all(seen.get(label) == unit for label, unit in zip(self.target.labels, self.target.units, strict=True))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of all components, in words and in order."""
+        return tuple(f"{s.name} of {label}" for s in self.signals for label in s.labels)
 
     def has(self, name: str) -> bool:
         return any(s.name == name for s in self.signals)

@@ -13,7 +13,7 @@ import numpy as np
 
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.episode import Episode, Event
-from isthmus.data.importers.parquet import open_parquet, pyarrow
+from isthmus.data.importers.parquet import open_parquet, pyarrow, read_numbers
 from isthmus.data.layout import Layout
 from isthmus.errors import BadInput
 from isthmus.files import atomic_write, canonical_json, write_json
@@ -67,8 +67,7 @@ def read_parquet(path: str | Path) -> Episode:
         contract = Contract.from_dict(about["contract"], where)
         operator, status = _all(Signal, about["operator"], where), tuple(map(str, about["status"]))
         events, origin, complete = _all(Event, about["events"], where), about["origin"], about["complete"] is True
-        table = file.read()
-        columns = [np.asarray(c, np.float64) for c in table.columns]
+        columns = read_numbers(file, Path(path))
     except (KeyError, TypeError, RecursionError, ValueError, OSError, pa.ArrowException) as error:
         raise error if isinstance(error, BadInput) else BadInput(f"{where} is broken: {error}.") from None
     layout = Layout(contract, operator, status)

@@ -43,6 +43,8 @@ MAX_MOMENT = 2**33
 class Writer:
     """Writes a recording as it happens. For one thread at a time; a call returns before its half second is on disk.
 
+    A file that exists is written over: whether that is wanted is for the caller to know.
+
     An OSError (disk full) comes out of `rows`, `event` or `close`; then the file is cut back to its last complete chunk and
     opens, and the writer stays as it is: every later call raises the same error.
     """

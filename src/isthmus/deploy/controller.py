@@ -16,9 +16,11 @@ from __future__ import annotations
 import io
 import json
 import math
+import threading
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,10 @@ MAX_GRAPH = 64 * 2**20
 MAX_MANIFEST = 2**20
 MAX_MEMORY = 2**20
 """Numbers that a controller may remember from tick to tick."""
+MAX_WORK = 256 * 2**20
+"""Bytes that the runtime may take for weights and for what is between the operators of a tick."""
+LONGEST_TICK = 1.0
+"""s: no policy takes this long."""
 _HASH = 64
 
 
@@ -137,10 +143,7 @@ class Controller:
         self._check(where)
         self._bind()
         self.reset()
-        try:
-            self.tick({s.name: np.zeros(s.size) for s in manifest.signals})
-        except Exception as error:
-            raise BadInput(f"{where}: the graph fails at its first tick: {_brief(error)}.") from None
+        self._try(where)
         self.reset()
 
     @staticmethod
@@ -177,6 +180,23 @@ class Controller:
         self._session.run_with_iobinding(self._bindings[self._turn])
         self._turn = 1 - self._turn
         return self._target[0].copy()
+
+    def _try(self, where: str) -> None:
+        """A first tick. Shapes do not depend on signals, so it takes the memory and about the time of any other."""
+        import onnxruntime
+
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = 4
+        timer = threading.Timer(LONGEST_TICK, lambda: setattr(options, "terminate", True))
+        timer.daemon = True
+        timer.start()
+        try:
+            self._session.run_with_iobinding(self._bindings[self._turn], options)
+        except Exception as error:
+            slow = f"it takes longer than {LONGEST_TICK:g} s" if options.terminate else _brief(error)
+            raise BadInput(f"{where}: the graph fails at its first tick: {slow}.") from None
+        finally:
+            timer.cancel()
 
     def _bind(self) -> None:
         """Fixed places for all that goes in and out: the memory swings between two, the runtime copies nothing."""
@@ -220,10 +240,25 @@ def _session(onnx: bytes, where: str) -> Any:
     options.log_severity_level = 4
     # Bytes can be a model in two formats at once; what was checked is the ONNX one.
     options.add_session_config_entry("session.load_model_format", "ONNX")
+    # Memory comes from an allocator with an upper limit, and nothing is computed before the first tick.
+    _limit_memory()
+    options.add_session_config_entry("session.use_env_allocators", "1")
+    skipped = {"ConstantFolding"}
     try:
-        return onnxruntime.InferenceSession(onnx, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(onnx, options, providers=["CPUExecutionProvider"], disabled_optimizers=skipped)
     except Exception as error:
         raise BadInput(f"{where}: the graph cannot be run: {_brief(error)}.") from None
+
+
+@cache
+def _limit_memory() -> None:
+    """Give the runtime of this process one allocator of at most MAX_WORK bytes, which all controllers share."""
+    import onnxruntime
+
+    kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
+    info = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
+    limits = {"max_mem": MAX_WORK, "arena_extend_strategy": 1}
+    onnxruntime.create_and_register_allocator(info, onnxruntime.OrtArenaCfg(limits))
 
 
 def _brief(error: Exception) -> str:

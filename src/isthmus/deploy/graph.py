@@ -21,6 +21,9 @@ OPERATORS = frozenset(
     """.split()  # noqa: SIM905
 )
 
+SHAPED = (b"Expand", b"Reshape")
+"""Operators whose second input is a shape."""
+
 
 def check(graph: bytes, where: str) -> None:
     """Refuse a model with anything but known operators on data of its own."""
@@ -37,17 +40,32 @@ def _check(model: bytes, where: str) -> None:
     graphs = [data for number, data in top if number == 7]
     if len(graphs) != 1:
         raise BadInput(f"{where}: the graph is not a complete ONNX model.")
-    nodes = 0
+    nodes, constants = [], set()
     for number, data in _fields(graphs[0]):
         if number == 1:
-            nodes += 1
+            nodes.append(data)
             _check_node(data, where)
         elif number == 5:
+            constants |= {value for inner, value in _fields(data) if inner == 8}
             _check_tensor(data, where)
         elif number == 15:
             raise BadInput(f"{where}: the graph has sparse tensors, which a controller may not.")
-    if not 0 < nodes <= MAX_NODES:
-        raise BadInput(f"{where}: the graph has {nodes} operators, not 1 to {MAX_NODES}.")
+    if not 0 < len(nodes) <= MAX_NODES:
+        raise BadInput(f"{where}: the graph has {len(nodes)} operators, not 1 to {MAX_NODES}.")
+    _check_shapes(nodes, constants, where)
+
+
+def _check_shapes(nodes: list[bytes], constants: set[bytes], where: str) -> None:
+    """Shapes must not depend on signals: then one tick tells what every tick takes."""
+    parts = [list(_fields(node)) for node in nodes]
+    operators = [next((v for k, v in node if k == 4), b"") for node in parts]
+    for node, operator in zip(parts, operators, strict=True):
+        if operator == b"Constant":
+            constants |= {value for number, value in node if number == 2}
+    for node, operator in zip(parts, operators, strict=True):
+        inputs = [value for number, value in node if number == 1]
+        if operator in SHAPED and not set(inputs[1:2]) <= constants:
+            raise BadInput(f"{where}: the graph computes a shape for {operator.decode()}, which a controller may not.")
 
 
 def _check_node(node: bytes, where: str) -> None:

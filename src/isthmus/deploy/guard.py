@@ -55,8 +55,11 @@ class Guard:
         self._followed = 0.0
         """When the robot last did as it was told."""
         self._told: Mode = "idle"
-        self._held = self._left = -math.inf
-        """When the last hold began, and when it was left."""
+        self._held, self._left = 0.0, -math.inf
+        """s of holding that earlier holds have left, and when the last one ended: they fade, but slowly, so that a run of
+        short holds does not go on forever."""
+        self.owner = 0
+        """Who we are to the robot; 0 where it makes no difference."""
         self.limits = Limits(contract, self.thresholds)
 
     # Signals --------------------------------------------------------------------------------------------------
@@ -80,11 +83,7 @@ class Guard:
         self.log.tick(now)
         before = self.intake.packet
         self.intake.take(packets, now)
-        if self.state == "stop" and not self.finished and "tilt" in self.limits.broken(self.intake.values):
-            self.log.speak("tilt", "the body tipped over while it sat down")
-            self.why = self.why or "tilt: the body tipped over while it sat down"
-            self.finished = True
-        if self.state in ("ready", "damp", "stop"):
+        if self.state in ("ready", "damp") or self.finished:
             return self.intake.packet is not None
         age, t = self.intake.age, self.thresholds
         if age > t.lost:
@@ -112,11 +111,14 @@ class Guard:
 
     def _check_mode(self, now: float) -> None:
         """A robot that is told to track and does not, for a while, has another master or another idea."""
-        mode = self.intake.packet.mode if self.intake.packet else "idle"
-        if mode == "track" or self._told != "track":
+        packet = self.intake.packet
+        mode, owner = (packet.mode, packet.owner) if packet else ("idle", 0)
+        ours = owner in (0, self.owner)
+        if self._told != "track" or (mode == "track" and ours):
             self._followed = now
         elif now - self._followed > self.thresholds.obey:
-            self._fail("mode", f"the robot is told to track, but its mode is {mode}")
+            what = f"its mode is {mode}" if ours else "it obeys another controller"
+            self._fail("mode", f"the robot is told to track, but {what}")
 
     def deadline(self, missed: bool) -> None:
         """Tell, after `see`, whether the tick before met its deadline."""
@@ -165,19 +167,18 @@ class Guard:
             self._sound = 0
             if self.state != "hold":
                 self._resume = self.state
-                # A hold that is back at once is the same one, or a policy that breaks down every time would never end.
-                if now - self._left > self.thresholds.recover / self.contract.rate:
-                    self._held = now
+                self._held = max(0.0, self._held - self.thresholds.forgive * (now - self._left))
                 self._enter("hold", "warning", self.log.reason())
         elif self.state == "hold":
             self._sound += 1
             if self._sound >= self.thresholds.recover:
                 if self._resume == "ramp":
                     self._ramp_to(self.default, math.inf)
-                self._left = now
+                self._held, self._left = self._held + now - self._since, now
                 self._enter(self._resume, "info", "everything is there again")
-        if self.state == "hold" and now - self._held > self.thresholds.hold:
-            self._fail("held", f"held for {now - self._held:.2f} s, longer than {self.thresholds.hold:g} s")
+        held = self._held + now - self._since
+        if self.state == "hold" and held > self.thresholds.hold:
+            self._fail("held", f"held for {held:.2f} s, longer than {self.thresholds.hold:g} s")
 
     def _ramp_to(self, goal: np.ndarray, longest: float) -> None:
         gap = float(np.abs(self.target - goal).max())
@@ -189,8 +190,9 @@ class Guard:
         if now - self._since < self._time:
             return "track", self.target
         off = np.abs(self.limits.pose(self.intake.values) - self.default)
-        worst = int(off.argmax())
-        if off[worst] > self.thresholds.follow:
+        most = self.limits.share(self.thresholds.follow)
+        worst = int((off / most).argmax())
+        if off[worst] > most[worst]:
             label = self.contract.target.labels[worst]
             self._fail("follow", f"{label} is {off[worst]:.2f} away from where it was told to be")
             return "damp", self.target
@@ -230,12 +232,23 @@ class Guard:
         self._ramp_to(self.default, self.thresholds.sit)
         self._enter("stop", "info", why)
 
+    def damp(self, now: float, why: str) -> None:
+        """End the run at once: the operator pulled the plug."""
+        if not self.finished and self.state != "damp":
+            self.log.now = now
+            self._enter("damp", "warning", why)
+
     def _enter(self, state: State, level: Level, text: str) -> None:
         before, self.state, self._since, self._sound = self.state, state, self.log.now, 0
         self.log.event(level, state, f"{before} to {state}{': ' + text if text else ''}.")
 
     def _fail(self, rule: str, text: str) -> None:
-        if self.state not in ("damp", "stop"):
-            self.log.speak(rule, text)
-            self.why = f"{rule}: {text}"
+        if self.state == "damp" or self.finished:
+            return
+        self.log.speak(rule, text)
+        self.why = f"{rule}: {text}"
+        if self.state == "stop":
+            # Lying down went wrong: let go now.
+            self.finished = True
+        else:
             self._enter("damp", "error", text)

@@ -13,8 +13,8 @@ from isthmus.deploy.rules import Log, Thresholds
 
 RESTART = 10_000
 """Packets further back in the sequence than this come from a robot that was restarted, not from a slow network."""
-DRIFT = 1e-4
-"""Share by which the clocks' offset follows each packet: clocks run apart, slowly."""
+WINDOW = 0.5
+"""s: how long the quickest packet counts, and once more as long."""
 
 
 class Intake:
@@ -31,19 +31,24 @@ class Intake:
         """s since the newest signals were measured."""
         self._measured = -math.inf
         """When that was, by our clock."""
-        self._offset = math.inf
-        """Our clock minus the robot's, of the quickest packet so far: a later one was held up on the way."""
-        self.labels = [f"{s.name} of {label}" for s in contract.signals for label in s.labels]
+        self._offsets = (math.inf, math.inf)
+        """Our clock minus the robot's, of the quickest packet in this window and in the last: a later one was held up."""
+        self._window = -math.inf
 
     def take(self, packets: list[Packet], now: float) -> None:
         for packet in packets:
             if self._whole(packet) and self._newer(packet, now):
-                lag = now - packet.time
-                self._offset = min(lag, self._offset + DRIFT * (lag - self._offset)) if self._offset < math.inf else lag
-                self._measured = packet.time + self._offset
+                self._measured = packet.time + self._offset(now - packet.time, now)
                 self.packet, self.values = packet, packet.values
                 self.taken += 1
         self.age = now - self._measured
+
+    def _offset(self, lag: float, now: float) -> float:
+        """Clocks run apart, so only the latest second tells how far apart they are."""
+        if now - self._window > WINDOW:
+            self._offsets, self._window = (math.inf, self._offsets[0]), now
+        self._offsets = (min(lag, self._offsets[0]), self._offsets[1])
+        return min(self._offsets)
 
     def _whole(self, p: Packet) -> bool:
         if len(p.values) != len(self.values):
@@ -54,7 +59,7 @@ class Intake:
             return False
         if not finite(p.values):
             first = int(np.nonzero(~(np.abs(p.values) < 1e150))[0][0])
-            self.log.speak("nonfinite", f"{self.labels[first]} is not a number")
+            self.log.speak("nonfinite", f"{self.contract.names[first]} is not a number")
             return False
         return True
 
@@ -82,4 +87,4 @@ class Intake:
 
     def _clock(self, text: str) -> None:
         self.log.speak("clock", text)
-        self._offset = math.inf
+        self._offsets = (math.inf, math.inf)

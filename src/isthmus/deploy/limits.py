@@ -22,6 +22,11 @@ class Limits:
         self._labels, self._at = contract.target.labels, contract.slices()
         self._watch_signals(contract, thresholds)
         self._q = self._columns(contract, "joint_pos", contract.target.labels) if contract.joints else None
+        self._span = np.full(contract.target.size, np.inf)
+        """Range of each joint, rad or m."""
+        if self._q is not None and contract["joint_pos"].low and contract["joint_pos"].high:
+            s = contract["joint_pos"]
+            self._span = (np.array(s.high) - np.array(s.low))[self._q - self._at["joint_pos"].start]
         self.ahead = np.zeros(contract.target.size)
         """How far from the pose a first target may be: for the share AHEAD of the joint's torque."""
         self._ranges: list[tuple[str, str, Range]] = []
@@ -32,13 +37,16 @@ class Limits:
         return np.array([self._at[name].start + contract[name].component(x) for x in labels])
 
     def _watch_signals(self, contract: Contract, thresholds: Thresholds) -> None:
-        self._names = [f"{s.name} of {label}" for s in contract.signals for label in s.labels]
+        self._names = contract.names
         low, high, self._rules = [], [], []
         for s in contract.signals:
-            more = thresholds.position if s.name == "joint_pos" else 0.0
-            share = 0.0 if s.name == "joint_pos" else thresholds.excess - 1.0
-            low += [x - share * abs(x) - more for x in s.low] or [-np.inf] * s.size
-            high += [x + share * abs(x) + more for x in s.high] or [np.inf] * s.size
+            least, most = np.array(s.low or [-np.inf] * s.size), np.array(s.high or [np.inf] * s.size)
+            if s.name == "joint_pos":
+                slack = np.minimum(thresholds.position, 0.1 * (most - least)) * np.ones((2, 1))
+            else:
+                slack = (thresholds.excess - 1.0) * np.abs([least, most])
+            low += (least - slack[0]).tolist()
+            high += (most + slack[1]).tolist()
             self._rules += [{"joint_pos": "position", "joint_vel": "speed"}.get(s.name, "range")] * s.size
         self._low, self._high = np.array(low), np.array(high)
         tilt = contract.safety.tilt
@@ -81,6 +89,10 @@ class Limits:
                 said[rule] = f"{what}: {self._labels[i]} clipped from {before[i]:.3g} to {out[i]:.3g}"
         # The limits come last as well: a joint that was pushed beyond them must not be told to stay there.
         return (between(out, self._least, self._most), said) if said else (out, said)
+
+    def share(self, most: float) -> np.ndarray:
+        """`most` rad or m for each joint, but for one with a short way at most a quarter of it per 0.4."""
+        return np.minimum(most, most / 1.6 * self._span)
 
     def pose(self, values: np.ndarray) -> np.ndarray | None:
         """Positions of the joints behind the targets, in their order; None where targets are no poses."""

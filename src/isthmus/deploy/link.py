@@ -32,6 +32,8 @@ class Packet:
     """What the robot is doing."""
     values: np.ndarray
     """All signals of the robot's contract side by side, float64, (width,)."""
+    owner: int = 0
+    """Which controller the robot obeys; 0 where nobody is in control, or the robot cannot tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Command:
     """`track` the target, `damp`, or `idle` to give the robot back."""
     target: np.ndarray
     """In the order of the robot's contract, float64, (m,)."""
+    owner: int = 0
+    """Which controller sends this: a number that it draws for each run."""
 
 
 @dataclass(frozen=True)

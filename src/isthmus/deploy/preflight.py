@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.data.contract import Contract
 from isthmus.deploy.controller import Controller
 from isthmus.deploy.fit import Fit, differences
 from isthmus.deploy.guard import Guard
@@ -18,7 +19,9 @@ from isthmus.errors import BadInput
 LISTEN = 0.6
 """s: how long the robot is listened to."""
 POSE_GAP = 0.8
-"""rad or m: largest distance from the start pose that a ramp may close."""
+"""rad or m: largest distance from the start pose, or from lying, that a ramp may close; at most half of the joint's range."""
+PACE = 0.02
+"""Largest difference in speed between the robot's clock and ours."""
 DISORDER = 0.5
 """Share of packets that may be missing, doubled or out of order: a policy that is slower than its robot can do with that."""
 LONGEST_TIMEOUT = 2.0
@@ -72,9 +75,6 @@ def preflight(
     text = f"{len(m.inputs)} signals, {robot.target.size} targets, {robot.rate:g} Hz{order}"
     if not check("contract", not problems, "; ".join(problems) or text):
         return checks, None
-    ready = identity.mode in ("idle", "damp")
-    text = {"busy": "busy: switch its built-in controller off", "track": "track: someone else is in control"}
-    check("mode", ready, text.get(identity.mode, identity.mode))
     alone = f"the robot damps itself after {identity.timeout:g} s without commands"
     check("time-out", 2.0 / robot.rate <= identity.timeout <= LONGEST_TIMEOUT, alone)
 
@@ -84,8 +84,11 @@ def preflight(
     packets = heard.packets
     if not check("signals", guard.intake.packet is not None, _signals_text(guard, packets)):
         return checks, None
+    modes = {"busy": "busy: switch its built-in controller off", "track": "track: someone else is in control"}
+    check("mode", packets[-1].mode in ("idle", "damp"), modes.get(packets[-1].mode, packets[-1].mode))
     check_stream(check, guard, heard)
     check_values(check, guard)
+    check_watch(check, m.robot, guard)
     _check_policy(check, controller, fit, guard, operator)
     period = (packets[-1].time - packets[0].time) / max(1, packets[-1].sequence - packets[0].sequence)
     return checks, Flight(identity, fit, guard, period) if all(c.ok for c in checks) else None
@@ -146,7 +149,9 @@ def check_stream(check: Callable[[str, bool, str], bool], guard: Guard, heard: H
     pace = robot_time / (heard.last - heard.first) if heard.last > heard.first else math.nan
     steady = counts["clock"] == 0
     text = f"the robot's clock goes {pace:.3f} times as fast as ours{'' if steady else ', and jumps'}"
-    check("clock", 0.8 < pace < 1.25 and steady, text)
+    # Both ends of the comparison are only as sharp as packets are frequent.
+    blur = 3.0 / max(1, heard.taken)
+    check("clock", abs(pace - 1.0) < PACE + blur and steady, text)
 
 
 def check_values(check: Callable[[str, bool, str], bool], guard: Guard) -> None:
@@ -173,10 +178,33 @@ def check_values(check: Callable[[str, bool, str], bool], guard: Guard) -> None:
         check("still", turning < 1.0, f"turning at {turning:.2f} rad/s")
     pose = guard.limits.pose(values)
     if pose is not None:
-        off = np.abs(pose - guard.default)
-        worst = int(off.argmax())
+        most, rest = guard.limits.share(POSE_GAP), np.array(contract.safety.rest or guard.default)
+        off, lying = np.abs(pose - guard.default), bool((np.abs(pose - rest) < most).all())
+        worst = int((off / most).argmax())
         text = f"{contract.target.labels[worst]} is {off[worst]:.2f} {contract.target.unit} from the start pose"
-        check("pose", off[worst] < POSE_GAP, text)
+        near = bool((off < most).all())
+        hint = "" if near else ": it lies, and will stand up" if lying else ": bring it closer, by hand or in its idle mode"
+        check("pose", near or lying, text + hint)
+
+
+def check_watch(check: Callable[[str, bool, str], bool], ours: Contract, guard: Guard) -> None:
+    """What the guard has no figures for it cannot watch: say so, and do not accept less than the policy was trained with."""
+    has = {"the controller": figures(ours), "the robot": figures(guard.contract)}
+    missing = has["the controller"] - has["the robot"]
+    watched = ", ".join(sorted(has["the robot"])) or "nothing"
+    text = f"watches {watched}"
+    if missing:
+        text = f"the robot's contract has no figures for {', '.join(sorted(missing))}, which the controller's has"
+    check("guard", not missing, text)
+
+
+def figures(contract: Contract) -> set[str]:
+    """Which limits a contract has figures for."""
+    safety = contract.safety
+    limited = {s.name for s in contract.signals if s.low and s.high}
+    found = {f"limits of {name}" for name in limited}
+    found |= {name for name in ("effort", "tilt", "rest") if getattr(safety, name)}
+    return found | ({"damping"} if safety.damping or safety.level else set())
 
 
 def down_of(quat: np.ndarray) -> np.ndarray:

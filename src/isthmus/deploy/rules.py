@@ -32,7 +32,9 @@ class Thresholds:
     lost: float
     """Signals older than this mean that the robot is gone."""
     hold: float = 0.5
-    """Longest time in `hold`."""
+    """Longest time in `hold`; of an earlier hold, what has not been forgiven counts."""
+    forgive: float = 0.2
+    """s of holding that are forgiven per s without."""
     recover: int = 5
     """Sound ticks in a row that end a hold."""
     patience: int = 3
@@ -44,11 +46,11 @@ class Thresholds:
     clock: float = 0.05
     """Jump of the robot's clock."""
     position: float = 0.15
-    """rad or m beyond a joint's limit that encoders may show."""
+    """rad or m beyond a joint's limit that encoders may show, at most a tenth of its range."""
     excess: float = 1.3
     """Factor on other limits of measured values."""
     follow: float = 0.4
-    """rad or m: largest distance between pose and default at the end of the ramp."""
+    """rad or m: largest distance between pose and default at the end of the ramp, at most a quarter of the joint's range."""
     speed: float = 0.6
     """rad/s or m/s: of the ramp, and of sitting down."""
     ramp: float = 0.5

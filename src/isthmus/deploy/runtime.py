@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import math
+import secrets
 import sys
 from array import array
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ import numpy as np
 from isthmus.data.rate import Rate
 from isthmus.deploy.controller import Controller
 from isthmus.deploy.guard import STATES
-from isthmus.deploy.link import MODES, Command, Link
+from isthmus.deploy.link import MODES, Command, Link, Mode
 from isthmus.deploy.operator import Operator
 from isthmus.deploy.preflight import Flight
 from isthmus.deploy.recorder import Recorder
@@ -80,7 +81,11 @@ class Loop:
     ):
         self.controller, self.link, self.operator, self.recorder = controller, link, operator, recorder
         self.guard, self.fit, self.period = flight.guard, flight.fit, flight.period
+        self.guard.owner = secrets.randbits(63) | 1
         self.tick = 1.0 / self.guard.contract.rate
+        self.damp_now = False
+        """Set it to end the run at once, joints damped."""
+        self._sent = 0
         self.progress = Progress()
         self._nothing = np.full(self.guard.contract.target.size, np.nan)
         self._signals = dict.fromkeys(self.fit.signals, self._nothing)
@@ -97,6 +102,9 @@ class Loop:
             with _undisturbed():
                 stopped = self._run(seconds, stopping)
         finally:
+            if not self.guard.finished:
+                # Something broke. The robot must not go on with the last target, whatever its time-out is.
+                self._send("damp", self.guard.target, self.link.clock.now())
             self.guard.log.finish()
             if self.recorder is not None:
                 self.recorder.note(self.guard.log.take())
@@ -116,6 +124,9 @@ class Loop:
             ahead = max(k + 1, math.ceil((done - self._start) / self.tick)) if self._missed else k + 1
             self._skipped, k = ahead - k - 1, ahead
             now = self.progress.seconds
+            if self.damp_now:
+                stopped = stopped or "interrupted"
+                self.guard.damp(done, "the operator wants it over at once")
             if not stopped and (stopped := stopping()):
                 end = min(end, now)
             if now >= end - 0.5 * self.tick:
@@ -135,7 +146,7 @@ class Loop:
         wanted = self._ask(woke) if sound and guard.state == "run" else None
         self._asked = wanted is not None
         mode, target = guard.decide(wanted, woke)
-        self.link.write(Command(len(self._late), woke, mode, target))
+        self._send(mode, target, woke)
         done = clock.now()
         self._missed = done > due + self.tick
         missed = self._missed + self._skipped
@@ -147,6 +158,10 @@ class Loop:
         progress.seconds = 0.0 if math.isnan(self._began) else woke - self._began
         progress.state = guard.state
         return done
+
+    def _send(self, mode: Mode, target: np.ndarray, now: float) -> None:
+        self.link.write(Command(self._sent, now, mode, target, self.guard.owner))
+        self._sent += 1
 
     def _ask(self, now: float) -> np.ndarray:
         """The policy's target, in the robot's order; a policy that breaks down wants nothing, which the guard sees."""

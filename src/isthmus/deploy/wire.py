@@ -1,7 +1,7 @@
 """Packets and commands as bytes: a fixed head and a row of numbers. Bytes that are neither give None, never an exception.
 
-packet     "IsP1" · sequence · clock · mode · count · values        little-endian, float64
-command    "IsC1" · sequence · clock · mode · count · target
+packet     "IsP2" · sequence · clock · owner · mode · count · values        little-endian, float64
+command    "IsC2" · sequence · clock · owner · mode · count · target
 """
 
 from __future__ import annotations
@@ -9,22 +9,21 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
-from isthmus.deploy.link import MODES, Command, Identity, Packet
+from isthmus.deploy.link import MODES, Command, Identity, Mode, Packet
 from isthmus.errors import BadInput
 from isthmus.parse import build
 
-_HEAD = struct.Struct("<4sQdBI")
-_PACKET, _COMMAND = b"IsP1", b"IsC1"
+_HEAD = struct.Struct("<4sQdQBI")
+_PACKET, _COMMAND = b"IsP2", b"IsC2"
 MAX_VALUES = 20_000
 MAX_IDENTITY = 2**20
 
 
 def pack_packet(p: Packet) -> bytes:
-    return _pack(_PACKET, p.sequence, p.time, p.mode, p.values)
+    return _pack(_PACKET, p.sequence, p.time, p.mode, p.values, p.owner)
 
 
 def unpack_packet(data: bytes) -> Packet | None:
@@ -33,7 +32,7 @@ def unpack_packet(data: bytes) -> Packet | None:
 
 
 def pack_command(c: Command) -> bytes:
-    return _pack(_COMMAND, c.sequence, c.time, c.mode, c.target)
+    return _pack(_COMMAND, c.sequence, c.time, c.mode, c.target, c.owner)
 
 
 def unpack_command(data: bytes) -> Command | None:
@@ -41,17 +40,17 @@ def unpack_command(data: bytes) -> Command | None:
     return Command(*found) if found else None
 
 
-def _pack(mark: bytes, sequence: int, time: float, mode: str, row: np.ndarray) -> bytes:
-    return _HEAD.pack(mark, sequence, time, MODES.index(mode), len(row)) + np.asarray(row, "<f8").tobytes()  # type: ignore[arg-type]
+def _pack(mark: bytes, sequence: int, time: float, mode: Mode, row: np.ndarray, owner: int) -> bytes:
+    return _HEAD.pack(mark, sequence, time, owner, MODES.index(mode), len(row)) + np.asarray(row, "<f8").tobytes()
 
 
-def _unpack(mark: bytes, data: bytes) -> tuple[int, float, Any, np.ndarray] | None:
+def _unpack(mark: bytes, data: bytes) -> tuple[int, float, Mode, np.ndarray, int] | None:
     if len(data) < _HEAD.size:
         return None
-    found, sequence, time, mode, count = _HEAD.unpack_from(data)
+    found, sequence, time, owner, mode, count = _HEAD.unpack_from(data)
     if found != mark or mode >= len(MODES) or count > MAX_VALUES or len(data) != _HEAD.size + 8 * count:
         return None
-    return sequence, time, MODES[mode], np.frombuffer(data, "<f8", offset=_HEAD.size)
+    return sequence, time, MODES[mode], np.frombuffer(data, "<f8", offset=_HEAD.size), owner
 
 
 def pack_identity(identity: Identity) -> bytes:

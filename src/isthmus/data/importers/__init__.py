@@ -3,7 +3,8 @@
     table = load(path)
     table["/joint_states.position[3]"].values
 
-Everything is untrusted: sizes are bounded, nothing is executed, and what cannot be read is a BadInput that says why.
+Everything is untrusted: sizes are bounded, nothing of a file is executed (but see `cdr` for definitions of ROS 2 messages), and
+what cannot be read is a BadInput that says why.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from mcap.opcode import Opcode
 from mcap.records import Channel, Schema
 
 from isthmus.data import container
-from isthmus.data.importers.table import MAX_VALUES, Progress, Rows, Table, gather, silent
+from isthmus.data.importers.table import Progress, Rows, Table, check_size, gather, silent
 from isthmus.errors import BadInput
 
 Decoder = Callable[[bytes], Any]
@@ -31,6 +31,9 @@ class Messages:
     topics: dict[str, Rows] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     size: int = 0
+    """Numbers of all topics, with those that are missing."""
+    given: int = 0
+    """Those that are not."""
 
     def describe(self, opcode: int, content: bytes) -> None:
         if opcode == Opcode.SCHEMA:
@@ -58,9 +61,12 @@ class Messages:
             message = decode(data)
         except Exception as error:  # a decoder of another project may raise anything about broken data
             raise BadInput(f"{self.source} has a message on {topic} that cannot be decoded: {error}.") from None
-        self.size += self.topics.setdefault(topic, Rows(topic)).add(stamp, message)
-        if self.size > MAX_VALUES:
-            raise BadInput(f"{self.source} has more than {MAX_VALUES} values and is not read.")
+        rows = self.topics.setdefault(topic, Rows(topic))
+        values = rows.values(stamp, message)
+        self.size += rows.size_with(values) - rows.size
+        self.given += 1 + len(values)
+        check_size(self.source, self.size, self.given)
+        rows.add(stamp, values)
 
     def _decoder(self, channel: Channel) -> Decoder | None:
         schema, encoding = self.schemas.get(channel.schema_id), channel.message_encoding

@@ -13,6 +13,7 @@ from isthmus.errors import BadInput
 
 MAX_BYTES = 16 * 2**30
 MAX_MESSAGE = 64 * 2**20
+TABLES = ("sqlite_master", "topics", "messages", "message_definitions")
 
 
 def load_bag(folder: Path, progress: Progress = silent) -> Table:
@@ -52,6 +53,10 @@ def _read_db3(path: Path, messages: Messages, progress: Progress) -> None:
         raise BadInput(f"cannot read {path}: {error}.") from None
     try:
         link.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_MESSAGE)
+        # What a file says about its tables can call functions; no bag needs that.
+        link.execute("PRAGMA trusted_schema = OFF")
+        link.execute("PRAGMA cell_size_check = ON")
+        link.set_authorizer(_allowed)
         _topics(link, path, messages, progress)
     except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
         raise BadInput(f"{path} is not a ROS 2 bag that can be read: {error}.") from None
@@ -59,11 +64,26 @@ def _read_db3(path: Path, messages: Messages, progress: Progress) -> None:
         link.close()
 
 
+def _allowed(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    """Reading the tables of a bag, counting, and asking for their columns is all that is done here."""
+    fine = (
+        action == sqlite3.SQLITE_SELECT
+        or (action == sqlite3.SQLITE_READ and first in TABLES)
+        or (action == sqlite3.SQLITE_FUNCTION and second == "count")
+        or (action == sqlite3.SQLITE_PRAGMA and first == "table_xinfo")
+    )
+    return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY
+
+
 def _topics(link: sqlite3.Connection, path: Path, messages: Messages, progress: Progress) -> None:
-    # Only real tables: a view could be made to compute for ever.
-    tables = {name for (name,) in link.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    # Only real tables, which have a page: a view could be made to compute for ever, a virtual table runs code of a module.
+    tables = {name for (name,) in link.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")}
     if not {"topics", "messages"} <= tables:
         raise BadInput(f"{path} is not a ROS 2 bag: it lacks the tables `topics` and `messages`.")
+    for name in tables & set(TABLES):
+        # The last entry is 0 for a column that is stored, not computed.
+        if any(column[-1] for column in link.execute(f"PRAGMA table_xinfo({name})")):
+            raise BadInput(f"{path} is not a ROS 2 bag: its table `{name}` has columns that are computed.")
     definitions: dict[str, tuple[str, str]] = {}
     if "message_definitions" in tables:
         query = "SELECT topic_type, encoding, encoded_message_definition FROM message_definitions"

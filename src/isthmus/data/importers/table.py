@@ -13,6 +13,9 @@ from isthmus.errors import BadInput, unknown
 
 MAX_VALUES = 2**27
 """Numbers of one table, 1 GiB of them."""
+DENSE = 2**24
+SPARSE = 64
+"""A table of more than DENSE numbers has a value in at least one of so many places; else a small file would fill the memory."""
 MAX_COLUMNS = 20_000
 MAX_LIST = 256
 """Longest list whose entries become columns; longer ones are images or point clouds."""
@@ -23,6 +26,14 @@ Progress = Callable[[float], None]
 
 def silent(_: float) -> None:
     """Nobody wants to know."""
+
+
+def check_size(source: str, size: int, given: int) -> None:
+    """Refuse a table of `size` numbers, of which the file gives `given` and the rest is missing, before it is made."""
+    if size > MAX_VALUES:
+        raise BadInput(f"{source} has more than {MAX_VALUES} values and is not read.")
+    if size > max(DENSE, SPARSE * given):
+        raise BadInput(f"{source} makes a table of {size} places for {given} values, almost all missing, and is not read.")
 
 
 @dataclass(frozen=True)
@@ -69,27 +80,41 @@ class Rows:
     skipped: set[str] = field(default_factory=set)
     """Fields that are no numbers, or too long."""
 
-    def add(self, stamp: int, message: Any) -> int:
-        """A message given as dicts, lists and scalars, logged at `stamp` ns; how many numbers it came to."""
+    @property
+    def size(self) -> int:
+        """Numbers that it comes to, with those that are missing."""
+        return len(self.stamps) * (1 + len(self.columns))
+
+    def values(self, stamp: int, message: Any) -> dict[str, float]:
+        """The numbers of a message given as dicts, lists and scalars, logged at `stamp` ns."""
         if not 0 <= stamp < 2**63:
             raise BadInput(f"{self.topic} has a message at {stamp} ns, which is no moment.")
-        n = len(self.stamps)
+        found: dict[str, float] = {}
         for name, value in flatten(message, stamp, self.skipped):
-            column = self.columns.get(name)
-            if column is None:
-                if len(self.columns) >= MAX_COLUMNS:
-                    raise BadInput(f"{self.topic} has more than {MAX_COLUMNS} fields.")
-                column = self.columns[name] = array("d")
+            found.setdefault(name, value)
+            if len(found) > MAX_COLUMNS:
+                raise BadInput(f"{self.topic} has more than {MAX_COLUMNS} fields.")
+        return found
+
+    def size_with(self, values: Mapping[str, float]) -> int:
+        """`size` after these are added: a field that is new is missing in all messages before."""
+        fields = len(self.columns) + sum(name not in self.columns for name in values)
+        if fields > MAX_COLUMNS:
+            raise BadInput(f"{self.topic} has more than {MAX_COLUMNS} fields.")
+        return (len(self.stamps) + 1) * (1 + fields)
+
+    def add(self, stamp: int, values: Mapping[str, float]) -> None:
+        n = len(self.stamps)
+        for name, value in values.items():
+            column = self.columns.setdefault(name, array("d"))
             if len(column) < n:
                 column.frombytes(np.full(n - len(column), np.nan).tobytes())
-            if len(column) == n:
-                column.append(value)
+            column.append(value)
         self.stamps.append(stamp)
-        return 1 + len(self.columns)
 
 
 def gather(source: str, kind: Literal["mcap", "ros2"], topics: Iterable[Rows], notes: Iterable[str]) -> Table:
-    """One table from all topics, each in the order of its stamps; zero is the first stamp of all."""
+    """One table from all topics, each in the order of its stamps; zero is the first stamp of all. It uses up the topics."""
     topics = [t for t in topics if len(t.stamps)]
     zero = min((min(t.stamps) for t in topics), default=0)
     columns, said = {}, list(notes)
@@ -98,16 +123,23 @@ def gather(source: str, kind: Literal["mcap", "ros2"], topics: Iterable[Rows], n
         order = np.argsort(stamps, kind="stable")
         # ns since 1970 do not fit a float64; their difference to zero does.
         seconds = (stamps[order] - zero) / 1e9
-        for name, values in rows.columns.items():
+        for name in list(rows.columns):
+            # Taken out one by one, so that no more than one column is there twice.
+            values = rows.columns.pop(name)
             full = np.full(len(stamps), np.nan)
             full[: len(values)] = values
             full = full[order] + (seconds if name.endswith(STAMP) else 0.0)
-            full_name = f"{rows.topic}.{name.removesuffix(STAMP)}"
+            full_name = _writable(f"{rows.topic}.{name.removesuffix(STAMP)}")
             columns[full_name] = Column(full_name, full, seconds)
         if rows.skipped:
-            shown = ", ".join(sorted(rows.skipped)[:6])
+            shown = _writable(", ".join(sorted(rows.skipped)[:6]))
             said.append(f"{rows.topic}: {shown} left out, neither numbers nor lists of up to {MAX_LIST} of them.")
     return Table(source, kind, columns, zero / 1e9, notes=tuple(said))
+
+
+def _writable(text: str) -> str:
+    """JSON can name half a character, which no file or screen takes."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 STAMP = "\0stamp"

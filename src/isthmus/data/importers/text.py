@@ -17,7 +17,6 @@ from isthmus.data.importers.table import MAX_COLUMNS, MAX_VALUES, Column, Progre
 from isthmus.errors import BadInput
 
 MAX_BYTES = 2 * 2**30
-DELIMITERS = ",;\t|"
 WORDS = {"true": 1.0, "false": 0.0, "": np.nan, "na": np.nan, "null": np.nan, "none": np.nan}
 SAMPLE = 50
 """Lines that the format is found out from."""

@@ -27,6 +27,10 @@ class Body(Protocol):
         """One period of its life; what it says meanwhile."""
         ...
 
+    def skip(self, seconds: float) -> None:
+        """So much time passed without `advance`, because the machine was too slow. A simulated clock goes on by as much."""
+        ...
+
 
 class InProcess:
     def __init__(self, body: Body):

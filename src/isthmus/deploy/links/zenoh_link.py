@@ -22,6 +22,7 @@ from zenoh.handlers import RingChannel
 
 from isthmus.deploy import wire
 from isthmus.deploy.link import Command, Identity, Packet, WallClock
+from isthmus.deploy.links.gate import Gate
 from isthmus.deploy.links.inprocess import Body
 from isthmus.errors import BadInput
 
@@ -103,40 +104,47 @@ class ZenohLink:
 
 
 class ZenohRobot:
-    """The robot's end: serves a body that moves when it is told to, in real time."""
+    """The robot's end: serves a body in real time, behind a gate that damps it when commands stop."""
 
     def __init__(self, body: Body, endpoint: str = DEFAULT, speed: float = 1.0):
-        self.body, self.clock = body, WallClock(speed)
+        self.body, self.gate, self.clock = body, Gate(body), WallClock(speed)
         self._session = _open(endpoint, listen=True)
         self._commands = self._session.declare_subscriber(COMMAND, RingChannel(KEPT))
         self._signals = _publisher(self._session, SIGNALS)
         self._identity = self._session.declare_queryable(IDENTITY, self._answer)
         self.overruns = 0
         """How often the machine was too slow for real time."""
-        self.lost = 0.0
-        """s of the body's life that were skipped because of that; its clock goes on all the same."""
 
     def _answer(self, query: zenoh.Query) -> None:
         with query:
             query.reply(IDENTITY, wire.pack_identity(self.body.identity))
 
     def serve(self, going: Callable[[], bool]) -> None:
-        """Live until `going()` says no."""
+        """Live until `going()` says no, or the body fails; either way it is left damped."""
         due = self.clock.now()
-        while going():
-            self.clock.sleep_until(due)
-            while (sample := self._commands.try_recv()) is not None:
-                command = wire.unpack_command(sample.payload.to_bytes())
-                if command is not None:
-                    self.body.command(command)
-            for packet in self.body.advance():
-                self._signals.put(wire.pack_packet(replace(packet, time=packet.time + self.lost)))
-            due += self.body.period
-            if self.clock.now() > due + 10 * self.body.period:
-                # Too far behind to catch up: a robot does not live through the past in a hurry.
-                self.overruns += 1
-                self.lost += self.clock.now() - due
-                due = self.clock.now()
+        try:
+            while going():
+                self.clock.sleep_until(due)
+                self._period()
+                due += self.body.period
+                behind = self.clock.now() - due
+                if behind > 10 * self.body.period:
+                    # Too far behind to catch up: a robot does not live through the past in a hurry.
+                    self.overruns += 1
+                    self.body.skip(behind)
+                    due += behind
+        finally:
+            self.gate.damp()
+
+    def _period(self) -> None:
+        now = self.clock.now()
+        while (sample := self._commands.try_recv()) is not None:
+            command = wire.unpack_command(sample.payload.to_bytes())
+            if command is not None:
+                self.gate.command(command, now)
+        self.gate.watch(now)
+        for packet in self.body.advance():
+            self._signals.put(wire.pack_packet(replace(packet, owner=self.gate.owner)))
 
     def close(self) -> None:
         self._session.close()

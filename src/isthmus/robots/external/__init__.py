@@ -30,7 +30,6 @@ from isthmus.robots.external.infer import (
     limits_of,
     motors_of,
     on_joints,
-    safety_of,
     signals_of,
     substeps_of,
     touches,
@@ -47,6 +46,7 @@ from isthmus.robots.external.model import (
     read_model,
 )
 from isthmus.robots.external.params import configured
+from isthmus.robots.external.safety import safety_of
 from isthmus.robots.external.space import ranges
 from isthmus.robots.ranges import space_and_prior
 from isthmus.sim import bind
@@ -115,12 +115,15 @@ def build(config: Config, folder: Path) -> Robot:
         home = lifted(final, home, floor, free)
     substeps = substeps_of(model, config)
     tick = substeps * float(model.opt.timestep)
-    signals, sources = signals_of(final, joints, free, config)
+    no_load = dict(zip(labels, motors.speed_limit, strict=False))
+    signals, sources = signals_of(final, joints, free, config, no_load)
     default = np.clip(default, low, high)
     held = np.zeros(model.nu) if drive == "position" else default
     touched = floor if floor and touches(final, floor, home, held, roots(final, found, free)) else ""
     anatomy = Anatomy(final, joints, free, base, touched, found, labels, signals, motors, tick)
     space, prior = space_and_prior(configured(ranges(anatomy), config))
+    safety = safety_of(anatomy, config, home, default, (low, high))
+    damps = "" if safety.damping else ", whose damping mode can only switch them off"
     unit = unit_of(found, drive, model)
     servo = drive == "position" or (drive == "native" and all(a.kind == "position" for a in found))
     robot = Robot(
@@ -133,7 +136,7 @@ def build(config: Config, folder: Path) -> Robot:
             signals=signals,
             target=Signal("joint_target" if servo else "effort" if drive == "effort" else "ctrl", unit, labels, "", low, high),
             gains={"kp": motors.kp, "kd": motors.kd} if drive == "position" else {},
-            safety=safety_of(motors, drive),
+            safety=safety,
         ),
         sources=sources,
         motors=motors,
@@ -145,7 +148,7 @@ def build(config: Config, folder: Path) -> Robot:
         base=base if free and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE else "",
         feet=config.feet,
         payload_at=config.payload_at,  # type: ignore[arg-type]
-        doc=f"{len(labels)} motors, {drive} drive at {1.0 / tick:g} Hz, from {path.name}",
+        doc=f"{len(labels)} motors{damps}, {drive} drive at {1.0 / tick:g} Hz, from {path.name}",
     )
     bind.resolve(space, robot)
     return robot

@@ -8,6 +8,8 @@
     feet = ["FL", "FR", "RL", "RR"]
     [pose]
     FL_thigh_joint = 0.9
+    [safety]
+    tilt = 0.8                     # rad
     [params.payload]
     prior = [0.0, 3.0]
 
@@ -16,6 +18,7 @@ Every key but `model` may be left out.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -30,6 +33,22 @@ LARGEST = 1e6
 """Of any number here, in SI units: nothing that we simulate is larger."""
 DRIVES = ("position", "effort", "native")
 PerJoint = float | Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class SafetyConfig:
+    """Figures for the guard and for the robot's own damping mode; what is left out is the model's, or an estimate."""
+
+    tilt: float | None = None
+    """rad; 0: any attitude is fine."""
+    rest: PerJoint | None = None
+    """Target in which the robot can be switched off; what a table leaves out stays at the default target."""
+    damping: PerJoint | None = None
+    """N·m·s/rad or N·s/m."""
+    effort: PerJoint | None = None
+    """Largest torque or force that the guard lets a target ask for."""
+    speed: PerJoint | None = None
+    """rad/s or m/s: of joints that are measured."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +80,7 @@ class Config:
     """Default parameters to leave out of the Space; a name may be a regular expression."""
     params: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Parameters to add, or fields of the default ones to replace; `prior` is their range in training."""
+    safety: SafetyConfig = SafetyConfig()
     where: str = "the config"
 
 
@@ -187,6 +207,38 @@ def _params(value: Any, where: str) -> dict[str, dict[str, Any]]:
     return {name: _table(row, f"parameter {name!r} of {where}") for name, row in _table(value, where).items()}
 
 
+def _signed(value: Any, where: str) -> PerJoint:
+    return _numbers_by_name(value, where) if isinstance(value, dict) else _number(value, where)
+
+
+def _above_zero(value: Any, where: str) -> PerJoint:
+    if isinstance(value, dict):
+        return {key: _positive(number, f"{key!r} of {where}") for key, number in value.items()}
+    return _positive(value, where)
+
+
+def _angle(value: Any, where: str) -> float:
+    if not 0 <= _number(value, where) <= math.pi:
+        raise BadInput(f"{where} must be an angle from 0 to π rad, not {value!r}.")
+    return float(value)
+
+
+_SAFETY: dict[str, Callable[[Any, str], Any]] = {
+    "tilt": _angle,
+    "rest": _signed,
+    "damping": _gain,
+    "effort": _above_zero,
+    "speed": _above_zero,
+}
+
+
+def _safety(value: Any, where: str) -> SafetyConfig:
+    for key in _table(value, where):
+        if key not in _SAFETY:
+            raise unknown("key", key, _SAFETY, where)
+    return SafetyConfig(**{key: _SAFETY[key](entry, f"{key!r} of {where}") for key, entry in value.items()})
+
+
 _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "model": _text,
     "name": _name,
@@ -204,4 +256,5 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "payload_at": _place,
     "exclude": _texts,
     "params": _params,
+    "safety": _safety,
 }

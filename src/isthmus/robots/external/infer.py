@@ -5,7 +5,7 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
-from isthmus.data.contract import Safety, Signal, xyz
+from isthmus.data.contract import NO_LIMIT, Signal, xyz
 from isthmus.errors import BadInput, unknown
 from isthmus.robots.external.anatomy import moving_bodies, roots
 from isthmus.robots.external.config import Config, per_joint
@@ -13,8 +13,6 @@ from isthmus.robots.external.model import Actuator
 from isthmus.sim.robot import Drive, Motors
 
 MAX_SUBSTEPS = 1000
-UNLIMITED = 1e3
-"""rad or m: the limit of a target whose joint has none, so that every limit is a number."""
 
 
 def on_joints(found: tuple[Actuator, ...]) -> bool:
@@ -81,7 +79,7 @@ def limits_of(
             free = on_joints(found) and a.kind != "motor"
             limit = motors.torque_limit[i]
             pair = (-limit, limit) if free else (max(ends[0], -limit), min(ends[1], limit))
-        pairs.append((max(float(pair[0]), -UNLIMITED), min(float(pair[1]), UNLIMITED)))
+        pairs.append((max(float(pair[0]), -NO_LIMIT), min(float(pair[1]), NO_LIMIT)))
     return tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
 
 
@@ -181,18 +179,23 @@ def touches(model: mujoco.MjModel, floor: str, home: np.ndarray, ctrl: np.ndarra
 
 
 def signals_of(
-    model: mujoco.MjModel, joints: tuple[str, ...], free: str, config: Config
+    model: mujoco.MjModel, joints: tuple[str, ...], free: str, config: Config, no_load: dict[str, float]
 ) -> tuple[tuple[Signal, ...], dict[str, str]]:
-    """What the robot senses and where it comes from. A body without joints is flown with motion capture."""
+    """What the robot senses and where it comes from. A body without joints is flown with motion capture.
+
+    `no_load` is the largest speed of joints whose motors tell it.
+    """
     offered: dict[str, tuple[Signal, str]] = {}
     if joints:
-        limited = all(model.jnt_limited[model.joint(j).id] for j in joints)
-        low, high = (tuple(float(model.joint(j).range[i]) for j in joints) if limited else () for i in (0, 1))
+        ranges = [model.joint(j).range if model.jnt_limited[model.joint(j).id] else (-NO_LIMIT, NO_LIMIT) for j in joints]
+        low, high = (known(tuple(float(pair[i]) for pair in ranges)) for i in (0, 1))
+        fastest = known(speeds_of(joints, config, no_load))
+        slowest = tuple(-x for x in fastest)
         units = ["m" if model.joint(j).type[0] == mujoco.mjtJoint.mjJNT_SLIDE else "rad" for j in joints]
         unit = units[0] if len(set(units)) == 1 else ", ".join(units)
         speed = f"{units[0]}/s" if len(set(units)) == 1 else ", ".join(f"{u}/s" for u in units)
         offered["joint_pos"] = Signal("joint_pos", unit, joints, "", low, high), "qpos"
-        offered["joint_vel"] = Signal("joint_vel", speed, joints), "qvel"
+        offered["joint_vel"] = Signal("joint_vel", speed, joints, "", slowest, fastest), "qvel"
     if free:
         offered["gyro"] = xyz("gyro", "rad/s", "body"), f"angvel:{free}"
         offered["quat"] = Signal("quat", "1", ("w", "x", "y", "z"), "world"), f"quat:{free}"
@@ -208,11 +211,19 @@ def signals_of(
         if name not in offered:
             raise unknown("signal", name, offered, f"'sense' of {config.where}")
     chosen = list(dict.fromkeys(config.sense)) or chosen
+    for key, needed in (("tilt", "quat"), ("speed", "joint_vel")):
+        if getattr(config.safety, key) and needed not in chosen:
+            raise BadInput(f"{config.where}: {key!r} of 'safety' cannot be guarded without the signal {needed!r}.")
     return tuple(offered[n][0] for n in chosen), {n: offered[n][1] for n in chosen}
 
 
-def safety_of(motors: Motors, drive: Drive) -> Safety:
-    """What a guard can know from a model: torque limits, and a damping that is strong for the motor's own gains."""
-    effort = motors.torque_limit if motors.torque_limit and np.isfinite(motors.torque_limit).all() else ()
-    damping = tuple(max(2.0 * d, 0.05 * p) for p, d in zip(motors.kp, motors.kd, strict=True)) if drive == "position" else ()
-    return Safety(effort=tuple(effort), damping=damping)
+def speeds_of(joints: tuple[str, ...], config: Config, no_load: dict[str, float]) -> tuple[float, ...]:
+    """Largest speed of each joint: the config's, else the no-load speed of its motor, else none."""
+    given = config.safety.speed
+    own = per_joint(given, joints, "speed", f"'safety' of {config.where}") if given is not None else {}
+    return tuple(min(own.get(j, no_load.get(j, NO_LIMIT)), NO_LIMIT) for j in joints)
+
+
+def known(limits: tuple[float, ...]) -> tuple[float, ...]:
+    """Limits, or none where not one of them is one."""
+    return limits if any(abs(x) < NO_LIMIT for x in limits) else ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
+from isthmus.data.contract import NO_LIMIT
 from isthmus.errors import BadInput, unknown
 from isthmus.sim.reality import gear as gears
 from isthmus.sim.reality.faults import Wires
@@ -46,7 +47,7 @@ def check_physics(reality: Reality, robot: Robot, e: np.ndarray) -> None:
     needs = (
         (("backlash", "flex", "stribeck"), on_joints(robot), "whose motors do not drive joints"),
         (("battery_sag", "heating"), robot.motors.drive != "native", "whose motors are those of its model"),
-        (("heating",), bool(limits) and np.isfinite(limits).all(), "whose largest torque is not known"),
+        (("heating",), bool(limits) and max(limits) < NO_LIMIT, "whose largest torque is not known"),
         (("drag", "cable"), bool(robot.base), "which has no base that moves freely"),
         (("ground_softness",), bool(robot.feet and robot.base), "which has no feet"),
         (("rotor_drag", "ground_effect", "thrust_asymmetry"), flies(robot), "which has no rotors"),

@@ -17,6 +17,7 @@ class Truth:
         """What happened to the robot itself."""
         self._model = engine.batch.get_model(0)
         self._data = mujoco.MjData(self._model)
+        self._native = engine.robot.motors.drive == "native"
 
     def read(self) -> dict[str, Any]:
         """State, torque, e, contacts (N), heat, battery and whether the robot has fallen, as plain data and arrays."""
@@ -43,6 +44,9 @@ class Truth:
 
     def _contacts(self) -> list[dict[str, Any]]:
         model, data = self._model, self.engine.batch.get_data(0, self._data)
+        for field in ("actuator_gainprm", "actuator_biasprm") if self._native else ():
+            # The damping mode of a robot with servos changes them.
+            getattr(model, field)[:] = self.engine.batch.expand(field)[0]
         mujoco.mj_forward(model, data)
         found, force = [], np.zeros(6)
         for i in range(data.ncon):

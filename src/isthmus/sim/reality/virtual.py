@@ -9,14 +9,17 @@ What it does in each mode, all of it on board, without the delays and faults of 
 - idle, busy: a position drive holds its default pose with its own motors, and moves there slowly from any other. Other
   robots are held still at home, with their signals alive; coming back to idle puts them back there.
 - track: the motors follow the latest target.
-- damp: joints are damped as the contract's safety says. What flies levels itself by the contract's law, on its own
-  sensors with their errors but before any fault of the wiring.
+- damp: joints are damped as the contract's safety says, without any stiffness, also those of a model's own servos. What
+  flies levels itself by the contract's law, on its own sensors with their errors but before any fault of the wiring;
+  without a law its rotors stop.
 
 A robot that tracks and hears nothing for longer than its time-out goes to damp, and back when commands return.
 """
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +32,7 @@ from isthmus.files import content_hash
 from isthmus.sim.reality.engine import PERIOD, RealEngine
 from isthmus.sim.reality.faults import Channel
 from isthmus.sim.reality.reality import Reality
+from isthmus.sim.reality.servos import Servos
 from isthmus.sim.reality.truth import Truth
 from isthmus.sim.robot import Robot
 
@@ -38,11 +42,18 @@ IDLE_SPEED = 0.5
 """rad/s (or m/s) at which a robot goes back to its default pose by itself."""
 IDLE_STIFFNESS = 2.0
 """How much stiffer than for targets the motors are when the robot holds itself: it must stand with any load."""
+_SALT = os.urandom(16)
+"""A robot's name must tell its realities apart, but not to those who know what realities there are."""
 
 
 class VirtualRobot:
-    def __init__(self, robot: Robot, reality: Reality, timeout: float = TIMEOUT, start: np.ndarray | None = None):
-        """`start` is the qpos of the robot's model at the beginning and whenever it is put back; home by default."""
+    def __init__(
+        self, robot: Robot, reality: Reality, timeout: float = TIMEOUT, start: np.ndarray | None = None, unit: str = ""
+    ):
+        """`start` is the qpos of the robot's model at the beginning and whenever it is put back; home by default.
+
+        `unit` is its name as a specimen. Without one it gets one at random: the same for one reality in one process.
+        """
         if not 0 < timeout < 60:
             raise BadInput(f"a time-out must lie between 0 and 60 s, not at {timeout:g}.")
         self.robot, self.timeout, self.period = robot, timeout, PERIOD
@@ -60,14 +71,16 @@ class VirtualRobot:
         self._holds = robot.motors.drive == "position" and self.engine.joints is not None
         self._default = np.array(robot.default)
         self._target = self._hold = self._default
-        self._rest = np.array(safety.rest or robot.default)
+        self._servos = Servos(self.engine, safety.damping) if robot.motors.drive == "native" else None
+        self._off = np.array(safety.rest or (robot.default if self._holds else (0.0,) * len(robot.default)))
         self._damping = np.array(safety.damping or [2.0 * kd for kd in robot.motors.kd] or [0.0])
         self._level = safety.level
         self._slices = robot.contract.slices()
         self._periods, self._sequence, self._heard = 0, -1, -np.inf
+        self._skipped = 0.0
         self._truth = Truth(self.engine)
         model = content_hash(f"not {robot.model_hash}".encode()) if faults.model == "other" else robot.model_hash
-        unit = f"virtual-{reality.hash[:8]}"
+        unit = unit or f"virtual-{content_hash(_SALT + reality.hash.encode())[:8]}"
         self._identity = Identity(robot.contract, unit, model, self._mode, timeout, source="virtual")
         self._put_back()
         self._take_over()
@@ -75,14 +88,14 @@ class VirtualRobot:
 
     @property
     def time(self) -> float:
-        """s since the robot was switched on."""
+        """s that the robot has lived through since it was switched on."""
         return self._periods * PERIOD
 
     @property
     def clock(self) -> float:
         """What the robot takes for the time."""
         jump = self._jump
-        return self.time + (jump.by if jump is not None and self.time >= jump.at else 0.0)
+        return self.time + self._skipped + (jump.by if jump is not None and self.time >= jump.at else 0.0)
 
     @property
     def mode(self) -> Mode:
@@ -129,6 +142,8 @@ class VirtualRobot:
         """Motors as the mode has them, from where the robot is now."""
         engine = self.engine
         engine.by_link()
+        if self._servos is not None:
+            self._servos.damp() if self._mode == "damp" else self._servos.follow()
         if self._holds and engine.joints is not None:
             self._hold = engine.qpos[0, engine.joints[0]].copy()
         kp, kd = engine.view["motor.kp"], engine.view["motor.kd"]
@@ -164,6 +179,12 @@ class VirtualRobot:
         self._out.send(Packet(self._periods, self.clock, self._mode, values.copy()), self.time)
         return self._out.arrivals(self.time)
 
+    def skip(self, seconds: float) -> None:
+        """Time that passed without being simulated: the robot's clock goes on by as much, its physics does not."""
+        if not (seconds >= 0 and math.isfinite(seconds)):
+            raise BadInput(f"a robot cannot skip {seconds:g} s.")
+        self._skipped += seconds
+
     def _next_target(self) -> np.ndarray | None:
         """What the motors are to do in the next period; nothing while the robot is held."""
         if self._mode == "track":
@@ -177,11 +198,13 @@ class VirtualRobot:
         return self._hold
 
     def _damped(self) -> np.ndarray:
-        """Target of the damping mode; a position drive has its gains changed instead."""
+        """Target of the damping mode; a position drive and a model's own servos have their gains changed instead."""
         if self._level is not None:
             return level_target(self._level, {name: self._sensed[0, where] for name, where in self._slices.items()})
-        if self._holds or self.engine.joints is None or self.robot.motors.drive == "native":
-            return self._rest
+        if self._servos is not None:
+            return self._servos.target()[0]
+        if self._holds or self.engine.joints is None:
+            return self._off
         return -self._damping * self.engine.qvel[0, self.engine.joints[1]]
 
     def _recover(self) -> None:
