@@ -39,7 +39,7 @@ def signals(draw, name: str | None = None) -> Signal:
     if draw(st.booleans()):
         pairs = [sorted(draw(st.tuples(NUMBERS, NUMBERS))) for _ in labels]
         low, high = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
-    return Signal(draw(WORDS) if name is None else name, draw(WORDS), labels, draw(WORDS), low, high)
+    return Signal(draw(WORDS) if name is None else name, draw(WORDS).replace(",", ""), labels, draw(WORDS), low, high)
 
 
 @st.composite

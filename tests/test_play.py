@@ -87,7 +87,7 @@ def test_exact_values_are_typed_and_wrong_ones_change_nothing():
 def test_command_limits_and_units():
     signal = Signal("c", "m/s, rad/s", ("forward", "yaw"), low=(-2.0, -1.0), high=(2.0, 1.0))
     assert command_limits(signal) == ((-2.0, 2.0), (-1.0, 1.0))
-    assert units(signal) == ("m/s", "rad/s")
+    assert signal.units == ("m/s", "rad/s")
     assert command_limits(replace(signal, low=(), high=())) == ((-1.0, 1.0), (-1.0, 1.0))
     assert units(replace(signal, unit="m")) == ("m", "m")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from isthmus.data.contract import Contract
+from isthmus.data.contract import NO_LIMIT, Contract
 from isthmus.deploy.rules import Thresholds
 
 AHEAD = 0.5
@@ -75,7 +75,8 @@ class Limits:
                 middle = y[q] + lead * y[qd]
                 return middle - reach, middle + reach
 
-            self.ahead = np.where(kp > 0, AHEAD * reach, 0.0)
+            known = (kp > 0) & (np.array(safety.effort) < NO_LIMIT)
+            self.ahead = np.where(known, AHEAD * reach, 0.0)
             self._ranges.append(("torque", "the target asks for too much torque", strong))
 
     def nearest(self, wanted: np.ndarray, last: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, dict[str, str]]:

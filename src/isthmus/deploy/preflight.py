@@ -181,7 +181,7 @@ def check_values(check: Callable[[str, bool, str], bool], guard: Guard) -> None:
         most, rest = guard.limits.share(POSE_GAP), np.array(contract.safety.rest or guard.default)
         off, lying = np.abs(pose - guard.default), bool((np.abs(pose - rest) < most).all())
         worst = int((off / most).argmax())
-        text = f"{contract.target.labels[worst]} is {off[worst]:.2f} {contract.target.unit} from the start pose"
+        text = f"{contract.target.labels[worst]} is {off[worst]:.2f} {contract.target.units[worst]} from the start pose"
         near = bool((off < most).all())
         hint = "" if near else ": it lies, and will stand up" if lying else ": bring it closer, by hand or in its idle mode"
         check("pose", near or lying, text + hint)

@@ -10,7 +10,7 @@ import numpy as np
 import viser
 
 from isthmus.data.contract import Signal
-from isthmus.studio.sliders import command_limits, from_slider, grouped, label_of, slider_for, to_slider, units
+from isthmus.studio.sliders import command_limits, from_slider, grouped, label_of, slider_for, to_slider
 from isthmus.world import Param, Space
 
 OPEN = ("ground",)
@@ -113,7 +113,7 @@ class CommandPanel:
         """Zero, or the middle of a range that does not hold it."""
         self.knobs = [
             Knob(gui, low, high, start, partial(_signed, label), f"{label}, {unit}: {low:g} to {high:g}", (high - low) / 200)
-            for label, unit, (low, high), start in zip(signal.labels, units(signal), limits, self.still, strict=True)
+            for label, unit, (low, high), start in zip(signal.labels, signal.units, limits, self.still, strict=True)
         ]
 
     def value(self) -> np.ndarray:

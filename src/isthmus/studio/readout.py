@@ -7,7 +7,6 @@ from collections import deque
 
 import numpy as np
 
-from isthmus.studio.sliders import units
 from isthmus.tasks.state import State
 from isthmus.tasks.task import Task
 
@@ -37,7 +36,7 @@ class Readout:
         """s since the last start."""
         signal = task.command.signal if task.command else None
         self.labels = signal.labels if signal else ()
-        self.units = units(signal) if signal else ()
+        self.units = signal.units if signal else ()
         ticks = max(round(SPAN / tick), 1)
         self._rows: deque[np.ndarray] = deque(maxlen=ticks)
         self._scores: deque[float] = deque(maxlen=ticks)

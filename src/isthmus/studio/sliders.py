@@ -88,12 +88,6 @@ def command_limits(signal: Signal) -> tuple[tuple[float, float], ...]:
     return tuple(zip(low, high, strict=True))
 
 
-def units(signal: Signal) -> tuple[str, ...]:
-    """The unit of each component: a list `m/s, m/s, rad/s`, or one for all."""
-    parts = tuple(u.strip() for u in signal.unit.split(","))
-    return parts if len(parts) == signal.size else (signal.unit,) * signal.size
-
-
 def parse(text: str, space: Space, e: np.ndarray) -> np.ndarray:
     """e, (d,), after `name = value, name = value`; a wrong name, number or bound is a BadInput and changes nothing."""
     e = np.array(e, dtype=float)
