@@ -24,7 +24,7 @@ from isthmus.sim.engine import Engine
 from isthmus.studio import play, shapes
 from isthmus.studio.replay import Replay, load_dump, unusual
 from isthmus.studio.server import close_server, free_port
-from isthmus.studio.sliders import command_limits, from_slider, grouped, parse, slider_for, to_slider, units
+from isthmus.studio.sliders import command_limits, from_slider, grouped, parse, slider_for, to_slider
 from isthmus.tasks import get_task
 from isthmus.tasks.terrain import Terrain
 
@@ -89,7 +89,7 @@ def test_command_limits_and_units():
     assert command_limits(signal) == ((-2.0, 2.0), (-1.0, 1.0))
     assert signal.units == ("m/s", "rad/s")
     assert command_limits(replace(signal, low=(), high=())) == ((-1.0, 1.0), (-1.0, 1.0))
-    assert units(replace(signal, unit="m")) == ("m", "m")
+    assert replace(signal, unit="m").units == ("m", "m")
 
 
 # Shapes ---------------------------------------------------------------------------------------------------------
