@@ -9,19 +9,19 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
 from bench.speed import Row
 from isthmus.data.recording import Writer
-from isthmus.deploy.controller import Controller, Manifest, save
+from isthmus.deploy.controller import Controller, save
 from isthmus.deploy.guard import Guard
 from isthmus.deploy.link import Packet
 from isthmus.deploy.operator import Operator
 from isthmus.deploy.preflight import preflight
 from isthmus.deploy.recorder import Recorder
 from isthmus.deploy.runtime import STATUS, Loop, Outcome
-from isthmus.files import content_hash
 
 TICKS = 20_000
 RATE, SECONDS = 500.0, 60.0
@@ -114,27 +114,14 @@ def at_rate(rate: float):
 def export_at(rate: float, path: Path) -> None:
     """A controller of the size that go1/walk trains, fresh: the arithmetic is the same."""
     from isthmus.learn.actor import Actor, Shape
-    from isthmus.learn.export import graph_bytes
+    from isthmus.learn.export import graph_bytes, manifest_of
     from isthmus.learn.recipes import recipe
 
     task = at_rate(rate)
     actor = Actor(Shape.of(task, recipe("go1/walk").hidden)).eval()
     onnx = graph_bytes(actor)
-    command = task.command.signal
-    manifest = Manifest(
-        task=task.name,
-        robot=task.robot.contract,
-        inputs=tuple(s.name for s in actor.shape.signals if s != command),
-        operator=(command,),
-        memory={k: tuple(v.shape[1:]) for k, v in actor.memory(1).items()},
-        default=task.robot.default,
-        model_hash=task.robot.model_hash,
-        space_hash=task.robot.space.hash,
-        belief_hash=task.robot.prior.hash,
-        run_hash="",
-        graph_hash=content_hash(onnx),
-    )
-    save(path, manifest, onnx)
+    run = SimpleNamespace(task=task, belief=task.robot.prior, record={"hash": ""})
+    save(path, manifest_of(run, actor, onnx), onnx)
 
 
 def ticks(controller: Controller) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import tempfile
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -62,15 +63,34 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
     atomic_write(path, (json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; a missing, oversized or broken file is a BadInput that names it."""
+def read_bytes(path: Path | str, limit: int) -> bytes:
+    """A whole file of at most `limit` bytes; one that is missing or larger is a BadInput that names it."""
     path = Path(path)
     try:
-        if path.stat().st_size > MAX_JSON_BYTES:
-            raise BadInput(f"{path} is larger than {MAX_JSON_BYTES // 2**20} MiB and is not read.")
-        data = json.loads(path.read_bytes())
+        if path.stat().st_size > limit:
+            raise BadInput(f"{path} is larger than {limit // 2**20} MiB and is not read.")
+        return path.read_bytes()
     except OSError as error:
         raise BadInput(f"cannot read {path}: {error.strerror or error}.") from error
+
+
+def parse_toml(raw: bytes, where: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(raw.decode())
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{where} is not valid TOML: {error}.") from error
+
+
+def read_toml(path: Path | str, limit: int) -> dict[str, Any]:
+    """Read a TOML table; a missing, oversized or broken file is a BadInput that names it."""
+    return parse_toml(read_bytes(path, limit), str(path))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; a missing, oversized or broken file is a BadInput that names it."""
+    raw = read_bytes(path, MAX_JSON_BYTES)
+    try:
+        data = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(data, dict):

@@ -93,7 +93,7 @@ def run(args: Import | Export | Info) -> int:
         return _export(args) if isinstance(args, Export) else _info(args)
     except BadInput as error:
         # It may quote names out of a file.
-        raise BadInput(_visible(str(error))) from None
+        raise BadInput(show.visible(str(error))) from None
 
 
 def _import(args: Import) -> int:
@@ -226,22 +226,14 @@ def _summary(episode: Episode) -> str:
     return f"{episode.contract.robot}, {len(episode)} ticks, {episode.duration:.2f} s at {episode.rate:.4g} Hz"
 
 
-def _visible(text: str) -> str:
-    """With characters that would steer a terminal spelled out: names in a file can hold any."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _say(text: str, style: str = "", whole: bool = False) -> None:
     """A line as it is: no markup, no emoji. `whole` is not wrapped, however long."""
-    show.out.print(Text(_visible(text), style), soft_wrap=whole)
+    show.out.print(Text(show.visible(text), style), soft_wrap=whole)
 
 
 def _table(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...]) -> None:
-    table = show.table(title, columns, [], right)
-    for row in rows:
-        table.add_row(*(Text(_visible(cell)) for cell in row))
     show.out.print()
-    show.out.print(table)
+    show.out.print(show.table(title, columns, rows, right))
 
 
 def _title(path: Path, text: str) -> None:

@@ -65,7 +65,7 @@ def run(args: Args) -> int:
 
     def line(check: Check) -> None:
         if not args.json:
-            text = show.printable(f"{'ok  ' if check.ok else 'FAIL'} {check.name:<9} {check.text}")
+            text = show.visible(f"{'ok  ' if check.ok else 'FAIL'} {check.name:<9} {check.text}")
             wrapped = textwrap.fill(text, show.out.width, subsequent_indent=" " * 15)
             show.out.print(wrapped, highlight=False, markup=False)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
@@ -37,9 +37,9 @@ def plain(value: Any) -> Any:
     return value
 
 
-def printable(text: str) -> str:
-    """Text from a file or a robot, without characters that would command the terminal."""
-    return "".join(c if c.isprintable() else "·" for c in text)
+def visible(text: str) -> str:
+    """With characters that would steer a terminal spelled out: names in a file or from a robot can hold any."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def table(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> Table:
@@ -47,7 +47,7 @@ def table(title: str, columns: list[str], rows: list[list[str]], right: tuple[in
     for i, column in enumerate(columns):
         t.add_column(column, justify="right" if i in right else "left", overflow="fold", no_wrap=i == 0)
     for row in rows:
-        t.add_row(*map(escape, row))
+        t.add_row(*(Text(visible(cell)) for cell in row))
     return t
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from isthmus.errors import BadInput, unknown
 from isthmus.files import content_hash
@@ -102,6 +102,7 @@ class Contract:
     gains: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Gains of the robot's own joint controller, per component of the target."""
     safety: Safety = field(default_factory=Safety)
+    kind: Literal["contract"] = "contract"
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= MAX_RATE:
@@ -164,7 +165,7 @@ class Contract:
         """Read what `to_dict` wrote; anything else is a BadInput that says what is wrong."""
         if not isinstance(data, Mapping) or data.get("kind") != "contract":
             raise BadInput(f"{where} is not a robot's contract.")
-        return build(Contract, {k: v for k, v in data.items() if k != "kind"}, where)
+        return build(Contract, data, where)
 
     def __getitem__(self, name: str) -> Signal:
         for signal in self.signals:
@@ -173,7 +174,7 @@ class Contract:
         raise unknown("signal", name, (s.name for s in self.signals), f"the contract of {self.robot}")
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": "contract"} | asdict(self)
+        return {"kind": self.kind} | asdict(self)
 
     @cached_property
     def hash(self) -> str:

@@ -113,10 +113,9 @@ class Episode:
             else {**self.origin, "parents": [self.hash], "part": []},
         )
 
-    @cached_property
-    def hash(self) -> str:
-        """SHA-256 over all there is, bit by bit."""
-        about = {
+    def about(self) -> dict[str, Any]:
+        """All but the arrays, as JSON can hold it."""
+        return {
             "contract": self.contract.to_dict(),
             "operator": [asdict(s) for s in self.operator],
             "status": list(self.status),
@@ -124,7 +123,11 @@ class Episode:
             "origin": self.origin,
             "complete": self.complete,
         }
-        digest = hashlib.sha256(canonical_json(about).encode())
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 over all there is, bit by bit."""
+        digest = hashlib.sha256(canonical_json(self.about()).encode())
         names = [s.name for s in (*self.contract.signals, *self.operator)]
         for array in (self.time, *(self.signals[n] for n in names), self.target, self.wanted, *self.status.values()):
             digest.update(np.ascontiguousarray(array, "<f8").tobytes())

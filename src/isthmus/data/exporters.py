@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +34,7 @@ def column_names(episode: Episode) -> list[str]:
 def write_parquet(path: str | Path, episode: Episode) -> None:
     """One column per value, float64; contract, origin and events go into the metadata of the schema."""
     pa = pyarrow()
-    about = {
-        "contract": episode.contract.to_dict(),
-        "operator": [asdict(s) for s in episode.operator],
-        "status": list(episode.status),
-        "events": [asdict(e) for e in episode.events],
-        "origin": episode.origin,
-        "complete": episode.complete,
-        "hash": episode.hash,
-    }
+    about = episode.about() | {"hash": episode.hash}
     table = pa.table([pa.array(np.ascontiguousarray(c)) for c in Layout.rows(episode).T], names=column_names(episode))
     _save(Path(path), table.replace_schema_metadata({KEY: canonical_json(about).encode()}))
 

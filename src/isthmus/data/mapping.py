@@ -18,7 +18,6 @@ A value of the contract is flip · scale · (unit's factor) · column + offset, 
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -32,7 +31,7 @@ from isthmus.data.episode import Episode, check_names, plain
 from isthmus.data.importers import Progress, Table, load, silent
 from isthmus.data.units import factor
 from isthmus.errors import BadInput, unknown
-from isthmus.files import content_hash
+from isthmus.files import content_hash, read_toml
 from isthmus.parse import build
 
 MAX_MAP = 2**20
@@ -99,16 +98,7 @@ class Map:
 
 
 def read_map(path: str | Path) -> Map:
-    path = Path(path)
-    try:
-        if path.stat().st_size > MAX_MAP:
-            raise BadInput(f"{path} is larger than {MAX_MAP // 2**20} MiB and is not read.")
-        data = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}.") from None
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path} is not valid TOML: {error}.") from None
-    return build(Map, data, str(path))
+    return build(Map, read_toml(path, MAX_MAP), str(path))
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -63,6 +63,7 @@ class Manifest:
     belief_hash: str
     run_hash: str
     graph_hash: str
+    kind: Literal["controller"] = "controller"
 
     def __post_init__(self) -> None:
         for name in self.inputs:
@@ -86,17 +87,13 @@ class Manifest:
         return (*(self.robot[name] for name in self.inputs), *self.operator)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": "controller"} | asdict(self) | {"robot": self.robot.to_dict()}
+        return {"kind": self.kind} | asdict(self)
 
     @staticmethod
     def from_dict(data: Any, where: str) -> Manifest:
         if not isinstance(data, Mapping) or data.get("kind") != "controller":
             raise BadInput(f"{where} is not a controller's contract.")
-        rest = {k: v for k, v in data.items() if k != "kind"}
-        robot = rest.get("robot")
-        if isinstance(robot, Mapping):
-            rest["robot"] = {k: v for k, v in robot.items() if k != "kind"}
-        return build(Manifest, rest, where)
+        return build(Manifest, data, where)
 
 
 def pack(manifest: Manifest, onnx: bytes) -> bytes:

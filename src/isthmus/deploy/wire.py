@@ -54,7 +54,7 @@ def _unpack(mark: bytes, data: bytes) -> tuple[int, float, Mode, np.ndarray, int
 
 
 def pack_identity(identity: Identity) -> bytes:
-    return json.dumps(asdict(identity) | {"contract": identity.contract.to_dict()}).encode()
+    return json.dumps(asdict(identity)).encode()
 
 
 def unpack_identity(data: bytes) -> Identity:
@@ -65,6 +65,4 @@ def unpack_identity(data: bytes) -> Identity:
         fields = json.loads(data)
     except (ValueError, RecursionError):
         raise BadInput(f"{where} is not JSON.") from None
-    if isinstance(fields, dict) and isinstance(fields.get("contract"), dict):
-        fields["contract"] = {k: v for k, v in fields["contract"].items() if k != "kind"}
     return build(Identity, fields, where)

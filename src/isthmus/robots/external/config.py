@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from isthmus.errors import BadInput, unknown
+from isthmus.files import read_toml
 
 MAX_CONFIG_BYTES = 1024 * 1024
 LARGEST = 1e6
@@ -85,14 +85,7 @@ class Config:
 
 
 def read_config(path: Path) -> Config:
-    try:
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise BadInput(f"{path} is larger than {MAX_CONFIG_BYTES // 2**20} MiB and is not read.")
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path} is not valid TOML: {error}.") from error
+    data = read_toml(path, MAX_CONFIG_BYTES)
     known = [f.name for f in fields(Config) if f.name != "where"]
     for key in data:
         if key not in known:

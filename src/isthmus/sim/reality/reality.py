@@ -14,7 +14,6 @@ robot, `check` what makes no sense for the one at hand.
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import BadInput, unknown
-from isthmus.files import atomic_write, content_hash
+from isthmus.files import atomic_write, content_hash, parse_toml, read_bytes
 from isthmus.parse import build
 from isthmus.sim.reality.tables import SENSOR_KINDS, Faults, Sensors, Unmodelled, stated
 from isthmus.sim.robot import Robot
@@ -94,21 +93,11 @@ class Reality:
 
     @staticmethod
     def load(path: Path | str) -> Reality:
-        path = Path(path)
-        try:
-            if path.stat().st_size > MAX_BYTES:
-                raise BadInput(f"{path} is larger than {MAX_BYTES // 2**20} MiB and is not read.")
-            return Reality.from_toml(path.read_bytes(), str(path))
-        except OSError as error:
-            raise BadInput(f"cannot read {path}: {error.strerror or error}.") from error
+        return Reality.from_toml(read_bytes(path, MAX_BYTES), str(path))
 
     @staticmethod
     def from_toml(text: bytes, where: str = "the reality") -> Reality:
-        try:
-            data = tomllib.loads(text.decode())
-        except (ValueError, RecursionError) as error:
-            raise BadInput(f"{where} is not valid TOML: {error}.") from None
-        return Reality.from_dict(data, where)
+        return Reality.from_dict(parse_toml(text, where), where)
 
     def save(self, path: Path | str) -> None:
         atomic_write(Path(path), self.to_toml().encode())
