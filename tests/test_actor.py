@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from isthmus.errors import BadInput
-from isthmus.learn.actor import Actor, Shape, forget, prepare, sensed
+from isthmus.learn.actor import Actor, Shape, forget, sensed
+from isthmus.learn.prepare import prepare
 from isthmus.tasks import get_task
 from isthmus.tasks.task import Observe
 from isthmus.world.inertia import quat_to_mat

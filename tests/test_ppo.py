@@ -11,7 +11,8 @@ from torch import nn
 from torch.distributions import Independent, Normal, kl_divergence
 
 from isthmus.data.contract import Signal
-from isthmus.learn.actor import Actor, Normalizer, Shape
+from isthmus.learn.actor import Actor, Shape
+from isthmus.learn.nets import Normalizer
 from isthmus.learn.ppo import PPO, Batch, Collector, Critic, Learner, advantages, log_prob
 from isthmus.tasks.env import Step
 from isthmus.tasks.task import Observe, Policy

@@ -11,7 +11,6 @@ from typing import Annotated
 import tyro
 
 from isthmus.cli import show
-from isthmus.cli.train_ import METHODS
 from isthmus.deploy.links import LINKS
 
 
@@ -28,6 +27,7 @@ def run(args: Args) -> int:
 
 
 def _everything(args: Args) -> int:
+    from isthmus.adapt.methods import METHODS
     from isthmus.robots import ROBOTS
     from isthmus.sim.reality.families import FAMILIES
     from isthmus.tasks import TASKS
@@ -37,7 +37,7 @@ def _everything(args: Args) -> int:
         show.emit({
             "robots": {n: _robot_dict(r) for n, r in robots.items()},
             "tasks": {n: {"doc": t.doc, "robot": t.robot.name, "episode": t.episode} for n, t in tasks.items()},
-            "methods": list(METHODS),
+            "methods": METHODS,
             "links": LINKS,
             "families": FAMILIES,
         })  # fmt: skip
@@ -47,7 +47,9 @@ def _everything(args: Args) -> int:
     show.out.print("also menagerie:NAME, and the path of any MJCF, URDF or robot config\n")
     rows = [[n, f"{t.episode:g} s", t.doc] for n, t in tasks.items()]
     show.out.print(show.table("tasks", ["name", "episode", ""], rows))
-    show.out.print(f"\nmethods: {', '.join(METHODS)}\n")
+    show.out.print()
+    show.out.print(show.table("methods", ["name", ""], [[n, text] for n, text in METHODS.items()]))
+    show.out.print()
     show.out.print(show.table("links", ["name", ""], [[n, text] for n, text in LINKS.items()]))
     show.out.print()
     title = "families of realities, for `isthmus robot --hidden SEED`"

@@ -2,7 +2,8 @@
 
     frame    = each observed signal, prepared and scaled, and the last action          (n, f)
     history  = the last h frames, newest last                                          (n, h f)
-    action   = net(normalize(history))                                                 (n, m)
+    z        = what is known of the world: nothing, told by the simulator, or found out from the past
+    action   = net(normalize(history), z)                                              (n, m)
     target   = clip(default + gait(phase) + reach · mix (clip(action) + reflex))       (n, m)
 
 What the module remembers between ticks (`Memory`) goes in and out explicitly, so that it can be exported as a graph.
@@ -10,18 +11,20 @@ What the module remembers between ticks (`Memory`) goes in and out explicitly, s
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from isthmus.data.contract import Contract, Signal
 from isthmus.errors import BadInput, unknown
+from isthmus.learn.context import Context, Estimator, Guessed, Told
 from isthmus.learn.mirror import Part, Symmetric, reflection
+from isthmus.learn.nets import Normalizer, mlp
+from isthmus.learn.prepare import prepare, prepared_labels
 from isthmus.sim.robot import Mirror
-from isthmus.tasks.task import Observe, Policy, Task
+from isthmus.tasks.env import Env, privileged_signals
+from isthmus.tasks.task import Policy, Task
 
 Memory = dict[str, Tensor]
 
@@ -40,10 +43,15 @@ class Shape:
     hidden: tuple[int, ...] = (128, 128)
     mirror: Mirror | None = None
     """Makes left and right exactly alike, where the robot is."""
+    context: Context = field(default_factory=Context)
+    told: tuple[Signal, ...] = ()
+    """What the simulator tells a teacher, beside the signals."""
 
     @staticmethod
-    def of(task: Task, hidden: tuple[int, ...] = (128, 128), mirrored: bool = True) -> Shape:
+    def of(task: Task, hidden: tuple[int, ...] = (128, 128), mirrored: bool = True, context: Context | None = None) -> Shape:
         """The shape of an actor for a task; observing what the robot cannot sense is an error."""
+        context = context or Context()
+        check_history(task, context)
         contract = task.robot.contract
         offered = sensed(contract, task)
         wanted = [*task.policy.observe, *(r.observe for r in task.policy.reflexes)]
@@ -51,7 +59,13 @@ class Shape:
         gate = [task.policy.gait.gate] if task.policy.gait else []
         chosen = tuple(dict.fromkeys(_pick(name, offered, task) for name in (*names, *gate)))
         mirror = task.robot.mirror if mirrored else None
-        return Shape(chosen, contract.target, task.robot.default, task.policy, contract.rate, hidden, mirror)
+        told = privileged_signals(task) if context.source == "privileged" else ()
+        return Shape(chosen, contract.target, task.robot.default, task.policy, contract.rate, hidden, mirror, context, told)
+
+    @property
+    def depth(self) -> int:
+        """Frames that are remembered."""
+        return max(self.policy.history, self.context.frames(self.rate))
 
     def parts(self) -> list[Part]:
         """Labels of one frame of the observation, part by part."""
@@ -65,6 +79,20 @@ class Shape:
         return (list(self.policy.actions), "action") if self.policy.mix else (list(self.target.labels), "target")
 
 
+def check_history(task: Task, context: Context) -> None:
+    """A window of the past must fit into what a link delivers between the start of an episode and its end."""
+    rate = task.robot.contract.rate
+    if context.source != "convolution":
+        return
+    if context.history > task.episode:
+        raise BadInput(
+            f"a history of {context.history:g} s is longer than the link can give: an episode of {task.name} lasts "
+            f"{task.episode:g} s."
+        )
+    if context.history * rate < 2:
+        raise BadInput(f"a history of {context.history:g} s is less than two ticks of {task.robot.name}, {2 / rate:g} s.")
+
+
 def sensed(contract: Contract, task: Task) -> dict[str, Signal]:
     """Signals that reach the policy on the robot: its sensors' and the operator's command."""
     named = {s.name: s for s in contract.signals}
@@ -75,107 +103,6 @@ def _pick(name: str, offered: dict[str, Signal], task: Task) -> Signal:
     if name not in offered:
         raise unknown("signal", name, offered, f"the observation of {task.name}: {task.robot.name} cannot sense it")
     return offered[name]
-
-
-def prepared_labels(observe: Observe, signal: Signal) -> Part:
-    """Labels and name of what a signal becomes in the observation."""
-    labels = {
-        "value": list(signal.labels),
-        "offset": list(signal.labels),
-        "gravity": ["x", "y", "z"],
-        "angle": [f"{f}_{label}" for f in ("sin", "cos") for label in signal.labels],
-        "attitude": [a + b for a in "xyz" for b in "xyz"],
-    }
-    if observe.as_ not in labels:
-        raise unknown("preparation", observe.as_, labels, f"the observation of {signal.name!r}")
-    if observe.as_ in ("gravity", "attitude") and signal.size != 4:
-        raise BadInput(f"signal {signal.name!r} has {signal.size} components; only a quaternion can be seen as {observe.as_}.")
-    return labels[observe.as_], signal.name if observe.as_ in ("value", "offset") else observe.as_
-
-
-def prepare(observe: Observe, signals: dict[str, Tensor], default: Tensor) -> Tensor:
-    """One part of the frame."""
-    x = signals[observe.signal]
-    if observe.minus:
-        x = x - signals[observe.minus]
-    if observe.as_ == "offset":
-        x = x - default
-    elif observe.as_ in ("gravity", "attitude"):
-        x = quadratic(x, GRAVITY if observe.as_ == "gravity" else ATTITUDE)
-    elif observe.as_ == "angle":
-        x = torch.cat([torch.sin(x), torch.cos(x)], dim=1)
-    return x * observe.scale if observe.scale != 1.0 else x
-
-
-FIRST, SECOND = torch.tensor([0, 0, 0, 0, 1, 1, 1, 2, 2, 3]), torch.tensor([0, 1, 2, 3, 1, 2, 3, 2, 3, 3])
-"""The ten products of two components of a quaternion: ww, wx, wy, wz, xx, xy, xz, yy, yz, zz."""
-
-
-def _forms(*rows: dict[str, float]) -> Tensor:
-    """Coefficients of quadratic forms, one column each."""
-    names = ["wxyz"[a] + "wxyz"[b] for a, b in zip(FIRST.tolist(), SECOND.tolist(), strict=True)]
-    return torch.tensor([[row.get(name, 0.0) for row in rows] for name in names])
-
-
-ATTITUDE = _forms(
-    {"ww": 1, "xx": 1, "yy": -1, "zz": -1}, {"xy": 2, "wz": -2}, {"xz": 2, "wy": 2},
-    {"xy": 2, "wz": 2}, {"ww": 1, "xx": -1, "yy": 1, "zz": -1}, {"yz": 2, "wx": -2},
-    {"xz": 2, "wy": -2}, {"yz": 2, "wx": 2}, {"ww": 1, "xx": -1, "yy": -1, "zz": 1},
-)  # fmt: skip
-"""The rotation matrix of a quaternion of length one, row by row."""
-GRAVITY = -ATTITUDE[:, 6:]
-"""The down direction in the body's frame: minus the last row."""
-LENGTH = _forms({"ww": 1, "xx": 1, "yy": 1, "zz": 1})
-
-
-def quadratic(q: Tensor, forms: Tensor) -> Tensor:
-    """Quadratic forms of quaternions of any length, (n, 4) -> (n, k): few operations, so a quick graph."""
-    products = q.index_select(1, FIRST) * q.index_select(1, SECOND)
-    return products @ forms / (products @ LENGTH).clamp_min(1e-12)
-
-
-class Normalizer(nn.Module):
-    """Running mean and spread of what was seen; part of the module, so it can never be left behind."""
-
-    mean: Tensor
-    var: Tensor
-    count: Tensor
-
-    def __init__(self, size: int, limit: float = 8.0):
-        super().__init__()
-        self.limit = limit
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("var", torch.ones(size))
-        self.register_buffer("count", torch.tensor(1e-2))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return ((x - self.mean) * torch.rsqrt(self.var + 1e-5)).clamp(-self.limit, self.limit)
-
-    @torch.no_grad()
-    def update(self, x: Tensor, reflect: Callable[[Tensor], Tensor] | None = None) -> None:
-        """Take in a batch, (n, size), and its mirror images, so that left and right have equal statistics."""
-        x = x if reflect is None else torch.cat([x, reflect(x)])
-        count = torch.tensor(float(len(x)))
-        mean, var = x.mean(0), x.var(0, unbiased=False)
-        total = self.count + count
-        delta = mean - self.mean
-        self.mean += delta * (count / total)
-        self.var.copy_((self.var * self.count + var * count + delta.square() * self.count * count / total) / total)
-        # Forget slowly, so that the statistics follow a policy that has learnt to move.
-        self.count.copy_(torch.clamp(total, max=2e6))
-
-
-def mlp(inputs: int, hidden: tuple[int, ...], outputs: int, last_gain: float) -> nn.Sequential:
-    sizes, layers = (inputs, *hidden), []
-    for a, b in pairwise(sizes):
-        layers += [_orthogonal(nn.Linear(a, b), 2**0.5), nn.ELU()]
-    return nn.Sequential(*layers, _orthogonal(nn.Linear(sizes[-1], outputs), last_gain))
-
-
-def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
-    nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)
-    return layer
 
 
 class Actor(nn.Module):
@@ -194,7 +121,6 @@ class Actor(nn.Module):
         m, history = shape.target.size, shape.policy.history
         parts = shape.parts()
         self.frame = sum(len(labels) for labels, _ in parts)
-        self.inputs = self.frame * history
         if self.gait is not None:
             self.register_buffer("gait_offset", torch.tensor(self.gait.offset, dtype=torch.float32))
             self.register_buffer("gait_lift", torch.tensor(self.gait.lift, dtype=torch.float32))
@@ -210,20 +136,43 @@ class Actor(nn.Module):
         if shape.policy.reflexes:
             gains = [torch.tensor(r.gain, dtype=torch.float32) for r in shape.policy.reflexes]
             self.register_buffer("reflex", torch.cat(gains, dim=1))
+        self.estimator: Estimator | None = None
+        if shape.context.estimated:
+            mirror = reflection(parts, shape.mirror) if shape.mirror else None
+            self.estimator = Estimator(self.frame, shape.rate, shape.context, mirror)
+        self.seen = self.frame * history
+        """Numbers of the observation that come from the last frames; what is told or guessed follows them."""
+        told = sum(s.size for s in shape.told)
+        self.inputs = self.seen + told + (self.estimator.outputs if self.estimator else 0)
         self.normalize = Normalizer(self.inputs)
-        net = mlp(self.inputs, shape.hidden, m, 0.01)
-        self.net: nn.Module = net
-        if shape.mirror is not None:
-            outputs = reflection([shape.action()], shape.mirror)
-            self.net = Symmetric(net, reflection(parts * history, shape.mirror), outputs)
+        self.net = self._net(m, told)
         self.log_std = nn.Parameter(torch.full((m,), init_std).log())
+
+    def _net(self, m: int, told: int) -> nn.Module:
+        shape, context, k = self.shape, self.shape.context, self.seen
+        known = context.size if told or self.estimator else 0
+        body = mlp(k + known, shape.hidden, m, 0.01)
+        net: nn.Module = Told(body, k, told, context) if told else Guessed(body, k, known) if self.estimator else body
+        if shape.mirror is None:
+            return net
+        beside = [(list(s.labels), s.name) for s in shape.told]
+        inputs = reflection(shape.parts() * shape.policy.history + beside, shape.mirror)
+        if self.estimator:
+            inputs = inputs.then_swap(context.size)
+        return Symmetric(net, inputs, reflection([shape.action()], shape.mirror))
 
     def memory(self, n: int) -> Memory:
         """What an actor remembers before its first tick."""
-        m, h = self.shape.target.size, self.shape.policy.history
-        kept = {"frames": torch.zeros(n, h, self.frame), "action": torch.zeros(n, m), "started": torch.zeros(n, 1)}
+        m = self.shape.target.size
+        kept = {
+            "frames": torch.zeros(n, self.shape.depth, self.frame),
+            "action": torch.zeros(n, m),
+            "started": torch.zeros(n, 1),
+        }
         if self.gait is not None:
             kept |= {"phase": torch.zeros(n, 1), "gate": torch.zeros(n, 1)}
+        if self.estimator is not None:
+            kept |= self.estimator.memory(n)
         return kept | {"reflex": torch.zeros(n, m)} if self.shape.policy.reflexes else kept
 
     def observe(self, signals: dict[str, Tensor], memory: Memory) -> tuple[Tensor, Memory]:
@@ -238,11 +187,20 @@ class Actor(nn.Module):
             seen = [prepare(r.observe, signals, self.default) for r in self.shape.policy.reflexes]
             kept["reflex"] = torch.cat(seen, dim=1) @ self.reflex.T
         frame = torch.cat([*parts, memory["action"]], dim=1)[:, None]
-        h = self.shape.policy.history
         shifted = torch.cat([memory["frames"][:, 1:], frame], dim=1)
-        kept["frames"] = torch.where(memory["started"][:, :, None] > 0.5, shifted, frame.expand(-1, h, -1))
+        filled = frame.expand(-1, self.shape.depth, -1)
+        frames = kept["frames"] = torch.where(memory["started"][:, :, None] > 0.5, shifted, filled)
         kept["started"] = torch.ones_like(memory["started"])
-        return kept["frames"].flatten(1), kept
+        seen = [frames[:, -self.shape.policy.history :].flatten(1), *(signals[s.name] for s in self.shape.told)]
+        if self.estimator is not None:
+            z, remembered = self.estimator(frames, memory)
+            seen.append(z)
+            kept |= remembered
+        return torch.cat(seen, dim=1) if len(seen) > 1 else seen[0], kept
+
+    def sees(self, env: Env) -> dict[str, Tensor]:
+        """The signals of an environment that this actor is given: a teacher is also told what no sensor measures."""
+        return env.signals() | env.privileged() if self.shape.told else env.signals()
 
     def act(self, observation: Tensor) -> Tensor:
         """The mean action, (n, m)."""

@@ -55,7 +55,7 @@ def evaluate(
     waiting = np.ones(worlds, dtype=bool)
     rows: dict[str, np.ndarray] = {}
     for tick in range(env.horizon):
-        target, memory = actor(env.signals(), memory)
+        target, memory = actor(actor.sees(env), memory)
         step = env.step(target)
         done = step.failed | step.timed_out
         if done.any():

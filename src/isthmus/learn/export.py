@@ -109,6 +109,8 @@ def manifest_of(run: Run, actor: Actor, onnx: bytes) -> Manifest:
 
 def export(run: Run, actor: Actor, path: Path, report: Callable[[float], None] = lambda fraction: None) -> dict[str, Any]:
     """Write the controller and return what was checked; a graph that differs from training is an error."""
+    if actor.shape.told:
+        raise BadInput(f"{run.folder} is a teacher: no robot can tell it e. Train a student or rma with it and export that.")
     onnx = graph_bytes(actor)
     manifest = manifest_of(run, actor, onnx)
     worst = compare(run, actor, Controller(manifest, onnx), report)

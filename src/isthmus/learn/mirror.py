@@ -30,6 +30,12 @@ class Reflection:
     order: tuple[int, ...]
     signs: tuple[float, ...]
 
+    def then_swap(self, size: int) -> Reflection:
+        """The reflection of a vector that is followed by two of `size` numbers, each the other's mirror image."""
+        k = len(self.order)
+        swapped = (*range(k + size, k + 2 * size), *range(k, k + size))
+        return Reflection((*self.order, *swapped), (*self.signs, *((1.0,) * 2 * size)))
+
 
 def reflected_label(label: str, mirror: Mirror) -> str:
     """The label on the other side: `FL_hip` -> `FR_hip`, `strength_FL` -> `strength_FR`."""

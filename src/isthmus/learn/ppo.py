@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.errors import BadInput
-from isthmus.learn.actor import Actor, Memory, Normalizer, forget, mlp
+from isthmus.learn.actor import Actor, Memory, forget
 from isthmus.learn.mirror import Symmetric
+from isthmus.learn.nets import Normalizer, mlp
 from isthmus.tasks.env import Env
 
 
@@ -95,7 +96,7 @@ class Collector:
     def __init__(self, env: Env, actor: Actor, critic: Critic, config: PPO, generator: torch.Generator):
         self.env, self.actor, self.critic, self.config, self.generator = env, actor, critic, config, generator
         self.memory: Memory = actor.memory(env.n)
-        self.observation, self.memory = actor.observe(env.signals(), self.memory)
+        self.observation, self.memory = actor.observe(actor.sees(env), self.memory)
         self.critic_input = env.critic()
 
     def collect(self) -> tuple[Batch, list[dict]]:
@@ -135,7 +136,7 @@ class Collector:
             if done.any():
                 forget(self.memory, done)
                 finished.append(step.finished)
-            self.observation, self.memory = actor.observe(env.signals(), self.memory)
+            self.observation, self.memory = actor.observe(actor.sees(env), self.memory)
             self.critic_input = env.critic()
         val = self.critic(cri.flatten(0, 1)).view(steps, n)
         for t, timed_out, last in cut:

@@ -41,14 +41,18 @@ BALANCE = PPO(
 
 RECIPES: dict[str, PPO] = {
     "go1/walk": WALK,
+    "go1/hard": WALK,
     "go1/terrain": WALK,
+    "crazyflie/hard": HOVER,
     "crazyflie/hover": HOVER,
     "pendulum/swingup": SWINGUP,
     "cartpole/balance": BALANCE,
 }
 MINUTES: dict[str, float] = {
     "go1/walk": 3.0,
+    "go1/hard": 5.0,
     "go1/terrain": 15.0,
+    "crazyflie/hard": 3.0,
     "crazyflie/hover": 1.5,
     "pendulum/swingup": 0.5,
     "cartpole/balance": 0.5,
@@ -59,6 +63,10 @@ def recipe(task: str) -> PPO:
     return RECIPES.get(task, PPO())
 
 
-def budget(task: str) -> float:
+SHARE = {"student": 0.5, "rma": 1.5}
+"""Time of a method, against that of the others: a student has its teacher already, rma first trains one."""
+
+
+def budget(task: str, method: str = "ppo") -> float:
     """Training time that the recipe needs on two cores, minutes."""
-    return MINUTES.get(task, 5.0)
+    return MINUTES.get(task, 5.0) * SHARE.get(method, 1.0)

@@ -22,11 +22,13 @@ from typing import Any
 import torch
 
 from isthmus import __version__
-from isthmus.errors import BadInput, unknown
+from isthmus.errors import BadInput
 from isthmus.files import content_hash, read_json, write_json
 from isthmus.learn import checkpoint
 from isthmus.learn.actor import Actor, Shape
+from isthmus.learn.context import Context
 from isthmus.learn.ppo import PPO
+from isthmus.parse import build
 from isthmus.tasks import get_task
 from isthmus.tasks.task import Task
 from isthmus.world import Belief
@@ -44,6 +46,13 @@ class Plan:
     minutes: float = 0.0
     """Training time; 0 means until the steps are done."""
     settings: PPO = field(default_factory=PPO)
+    context: Context = field(default_factory=Context)
+    """What the policy knows of its world beside the last few ticks."""
+    teacher: str = ""
+    """Hash of the run that taught this one."""
+
+    def shape(self, task: Task) -> Shape:
+        return Shape.of(task, self.settings.hidden, self.settings.mirror, self.context)
 
 
 @dataclass(frozen=True)
@@ -62,11 +71,16 @@ class Run:
         return self.record.get("began_as", self.record["hash"])
 
 
-def create(folder: Path, plan: Plan, task: Task, belief: Belief) -> Run:
+def check_free(folder: Path) -> None:
+    """Raise BadInput unless a new run can go into the folder."""
     if (folder / "run.json").exists():
         raise BadInput(f"{folder} already holds a run; give --resume to go on with it, or another -o.")
     if folder.exists() and (not folder.is_dir() or any(p.name.split(".json")[0] not in _UNBORN for p in folder.iterdir())):
         raise BadInput(f"{folder} exists and is not an empty folder; choose another -o.")
+
+
+def create(folder: Path, plan: Plan, task: Task, belief: Belief) -> Run:
+    check_free(folder)
     record = {
         "kind": "run",
         "plan": asdict(plan),
@@ -86,8 +100,8 @@ def create(folder: Path, plan: Plan, task: Task, belief: Belief) -> Run:
     return Run(folder, plan, task, belief, record)
 
 
-_UNBORN = {"belief", ".belief", ".run"}
-"""What a run that was killed before it began may have left: its belief, and halves of files."""
+_UNBORN = {"belief", ".belief", ".run", "teacher"}
+"""What a run may have before it begins: its belief, halves of files, and a teacher of its own."""
 
 
 def load(folder: Path) -> Run:
@@ -98,7 +112,7 @@ def load(folder: Path) -> Run:
     record = read_json(folder / "run.json")
     if record.get("hash") != content_hash({k: v for k, v in record.items() if k != "hash"}):
         raise BadInput(f"{folder / 'run.json'} was altered after it was written: its hash does not fit.")
-    plan = _plan(record.get("plan"), folder)
+    plan = build(Plan, record.get("plan"), f"{folder / 'run.json'}: plan")
     task = get_task(plan.task)
     for what, now in (("space", task.robot.space.hash), ("model", task.robot.model_hash)):
         if record.get(f"{what}_hash") != now:
@@ -110,28 +124,6 @@ def load(folder: Path) -> Run:
     if belief.hash != record.get("belief_hash") or belief.space.hash != task.robot.space.hash:
         raise BadInput(f"{folder / 'belief.json'} is not the belief that this run was started with.")
     return Run(folder, plan, task, belief, record)
-
-
-def _plan(data: Any, folder: Path) -> Plan:
-    where = f"{folder / 'run.json'}"
-    if not isinstance(data, dict) or not isinstance(data.get("settings"), dict) or not isinstance(data.get("task"), str):
-        raise BadInput(f"{where} has no readable plan.")
-    settings = PPO(**_checked(data["settings"], PPO(), where))
-    return Plan(**_checked({k: v for k, v in data.items() if k != "settings"}, Plan(""), where), settings=settings)
-
-
-def _checked(data: dict[str, Any], like: Any, where: str) -> dict[str, Any]:
-    """Fields of a dataclass as read from a file: known names, and values of the kind that `like` has."""
-    out: dict[str, Any] = {}
-    for key, value in data.items():
-        if key not in like.__dataclass_fields__:
-            raise unknown("setting", str(key), like.__dataclass_fields__, where)
-        given = tuple(value) if isinstance(value, list) else value
-        wanted = type(getattr(like, key))
-        if not isinstance(given, wanted) and not (wanted is float and isinstance(given, int)):
-            raise BadInput(f"{where}: setting {key!r} must be of type {wanted.__name__}, not {value!r}.")
-        out[key] = given
-    return out
 
 
 def extend(run: Run, steps: int, minutes: float) -> Run:
@@ -147,7 +139,7 @@ def extend(run: Run, steps: int, minutes: float) -> Run:
 def load_actor(run: Run) -> Actor:
     """The newest policy of a run."""
     arrays, _ = checkpoint.read(checkpoint.newest(run.folder))
-    actor = Actor(Shape.of(run.task, run.plan.settings.hidden, run.plan.settings.mirror))
+    actor = Actor(run.plan.shape(run.task))
     fill(actor, arrays, "actor.")
     return actor.eval()
 

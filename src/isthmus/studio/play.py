@@ -142,8 +142,7 @@ class Session:
 
     def _apply(self) -> None:
         self._e[0] = self.world.e
-        self.env.engine.apply(self._e, WORLD)
-        self.env.unit_e[0] = torch.from_numpy(self.task.robot.space.unit(self._e[0]) * 2 - 1).float()
+        self.env.change(self._e, WORLD)
 
     def reset(self) -> None:
         """Start anew: the episode has reached its end."""
@@ -163,7 +162,7 @@ class Session:
             if self.actor is None:
                 target = self.env.default[None]
             else:
-                target, self.memory = self.actor(self.env.signals(), self.memory)
+                target, self.memory = self.actor(self.actor.sees(self.env), self.memory)
             lost = self.env.worlds_lost
             step = self.env.step(target)
         failed = bool(step.failed[0])

@@ -10,7 +10,9 @@ from isthmus.tasks.task import Task
 
 TASKS: dict[str, Callable[[], Task]] = {
     "cartpole/balance": cartpole.balance,
+    "crazyflie/hard": crazyflie.hard,
     "crazyflie/hover": crazyflie.hover,
+    "go1/hard": go1.hard,
     "go1/terrain": go1.terrain,
     "go1/walk": go1.walk,
     "pendulum/swingup": pendulum.swingup,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -13,7 +15,8 @@ from isthmus.sim.disturb import Disturbance
 from isthmus.sim.robot import Robot
 from isthmus.tasks import terms
 from isthmus.tasks.state import State
-from isthmus.tasks.task import Command, Observe, Policy, Reflex, Seen, Task, Term
+from isthmus.tasks.task import Change, Command, Observe, Policy, Reflex, Seen, Task, Term
+from isthmus.world import Belief
 
 XYZ = ("x", "y", "z")
 ROOM = 0.5
@@ -146,4 +149,21 @@ def hover() -> Task:
             Seen("thrust", MOTORS, lambda s: s.torque / HOVER - 1.0),
             Seen("target", MOTORS, lambda s: s.target / HOVER - 1.0),
         ),
+    )
+
+
+def hard() -> Task:
+    """Where a law without memory must give way: loads that change, unequal rotors, a tilted balance and strong wind."""
+    base = hover()
+    robot = base.robot
+    wide = {"payload": (0.0, 0.012), "com_x": (-0.003, 0.003), "com_y": (-0.003, 0.003)}
+    wide |= {f"strength_{m}": (0.85, 1.1) for m in MOTORS}
+    prior = robot.prior.replace(*Belief.over(robot.space, wide).factors)
+    return replace(
+        base,
+        name="crazyflie/hard",
+        doc="hold a commanded position with a load that changes, unequal rotors and strong wind",
+        robot=replace(robot, prior=prior),
+        change=Change(("payload",), every=(2.0, 4.0)),
+        disturbance=replace(base.disturbance, steady_force=2 * DRAG * WIND),
     )

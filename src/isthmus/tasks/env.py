@@ -5,7 +5,8 @@
     step = env.step(target)                    one control tick; finished worlds start anew
 
 Each world draws its own e from the belief at every episode. Reward, termination and metrics read the true state;
-the policy gets `signals`, the critic `critic()`, which also sees the true state and e.
+the policy gets `signals`, the critic `critic()`, which also sees the true state and e; a privileged teacher also gets
+`privileged()`.
 """
 
 from __future__ import annotations
@@ -19,14 +20,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.data.contract import Signal
 from isthmus.sim.blowup import Recorder
 from isthmus.sim.disturb import Disturber
 from isthmus.sim.engine import Engine
 from isthmus.sim.reality import RealEngine, Reality
 from isthmus.tasks.curriculum import Curriculum
+from isthmus.tasks.feet import Feet
+from isthmus.tasks.sampler import Draws, Sampler
 from isthmus.tasks.state import State, rotate_inverse
 from isthmus.tasks.task import Task
 from isthmus.world import Belief
+
+AGAIN = 0xA6A1
+"""Mixed into the seed for worlds that begin again in an evaluation, which nobody looks at any more."""
 
 
 @dataclass
@@ -60,10 +67,12 @@ class Env:
         them are that robot, missing physics, wiring and sensors included.
 
         In training, commands change within an episode, first episodes have random lengths and the curriculum moves;
-        in evaluation every episode is full length at the last level.
+        in evaluation every episode is full length at the last level. Then the first episode of each world depends on the
+        seed and on what the policy does in that world, on nothing else: policies can be compared world by world.
         """
         self.task, self.n, self.training = task, n, training
         self.rng = np.random.default_rng(seed)
+        self._rng_again = self.rng if training else np.random.default_rng([seed, AGAIN])
         robot = task.robot
         self.prior = belief if belief is not None else robot.prior
         self._fixed = e if reality is None else np.tile(reality.e(robot), (n, 1))
@@ -74,10 +83,7 @@ class Env:
         base = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, robot.base) if robot.base else -1
         self._base = base
         self.disturber = Disturber(n, float(model.body_subtreemass[max(base, 1)]), self.engine.tick, self.rng)
-        self._feet = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, f) for f in robot.feet]
-        self._site_xpos = self.engine.batch.bind("site_xpos") if robot.feet else None
-        self._force = np.array([_force_columns(model, f) for f in robot.feet], dtype=int)
-        """Columns of sensordata with the contact force on each foot, (feet, 3)."""
+        self.feet = Feet(self.engine)
         self.horizon = round(task.episode / self.engine.tick)
 
         target = robot.contract.target
@@ -94,6 +100,9 @@ class Env:
         """Ticks since the start of the episode."""
         self.skipped = torch.zeros(n, dtype=torch.long)
         """Ticks by which an episode was made shorter at its start."""
+        self.until_change = np.full(n, np.inf)
+        """s until numbers of the world change."""
+        self.sampler: Sampler = Draws()
         self.begun = torch.zeros(n, dtype=torch.long)
         """Level of the curriculum at which the episode began."""
         self.sent = torch.zeros(3, n, m)
@@ -119,7 +128,8 @@ class Env:
     def restart(self, ids: np.ndarray | None = None) -> None:
         """Begin new episodes in worlds `ids`, by default in all."""
         ids = np.arange(self.n) if ids is None else ids
-        self._start(ids)
+        self._start(ids, self.rng)
+        self._settle(ids)
         if self.training:
             t = torch.from_numpy(ids)
             self.age[t] = self.skipped[t] = torch.from_numpy(self.rng.integers(0, self.horizon, len(ids)))
@@ -129,45 +139,59 @@ class Env:
         self.belief = self.prior if level.width >= 1 else self.prior.narrow(level.width)
         self.disturber.config = self.task.disturbance.scaled(level.disturbance)
 
-    def _start(self, ids: np.ndarray) -> None:
-        """Begin new episodes in worlds `ids`."""
-        task, robot, level, k = self.task, self.task.robot, self.curriculum.level, len(ids)
-        e = self._fixed[ids] if self._fixed is not None else self.belief.sample(self.rng, k)
+    def graduate(self) -> None:
+        """Go to the last level of the curriculum and begin there."""
+        self.curriculum.index = len(self.task.levels) - 1
+        self._level_changed()
+        self.restart()
+
+    def _settle(self, ids: np.ndarray) -> None:
+        """Draw what will happen in new episodes."""
+        self.disturber.reset(ids)
+        if self.task.change is not None and self._fixed is None:
+            self.until_change[ids] = self.rng.uniform(*self.task.change.every, len(ids))
+
+    def change(self, e: np.ndarray, ids: np.ndarray) -> None:
+        """Give worlds `ids` the values e, (k, d), at once: also in the middle of an episode."""
         self.engine.apply(e, ids)
-        self.unit_e[ids] = torch.from_numpy(robot.space.unit(e) * 2 - 1).float()
+        self.unit_e[ids] = torch.from_numpy(self.task.robot.space.unit(e) * 2 - 1).float()
+
+    def _start(self, ids: np.ndarray, rng: np.random.Generator) -> None:
+        """Put worlds `ids` where episodes start."""
+        task, robot, level, k = self.task, self.task.robot, self.curriculum.level, len(ids)
+        self.change(self._fixed[ids] if self._fixed is not None else self.sampler.draw(rng, ids, self.belief), ids)
         if task.start is not None:
-            qpos, qvel = task.start(self.rng, k, robot, 1.0 if level.width >= 1 else max(level.width, 0.2))
+            qpos, qvel = task.start(rng, k, robot, 1.0 if level.width >= 1 else max(level.width, 0.2))
         else:
             qpos, qvel = np.tile(np.array(robot.home), (k, 1)), np.zeros((k, robot.model.nv))
         if task.terrain is not None:
-            qpos[:, :2] += task.terrain.spots(self.rng, k, level.roughness)
+            qpos[:, :2] += task.terrain.spots(rng, k, level.roughness)
             at = torch.from_numpy(qpos[:, :2].astype(np.float32))
             qpos[:, 2] += task.terrain.height_at(at[:, 0], at[:, 1]).numpy()
         self.engine.reset(ids, qpos, qvel)
-        self.disturber.reset(ids)
         self.recorder.clear(ids)
         t = torch.from_numpy(ids)
         self.age[t] = self.skipped[t] = 0
         self.begun[t] = self.curriculum.index
         self.totals[t] = 0.0
         self.sent[:, t] = self.default
-        self._draw_command(t)
+        self._draw_command(t, rng)
         self.feet_air[t] = 0.0
-        self.feet_pos[t], self.feet_force[t] = self._read_feet(ids)
+        self.feet_pos[t], self.feet_force[t] = self.feet.read(ids)
         fresh = self.read(ids)
         self.joint_speed[t] = fresh.joint_speed_before = fresh.joint_vel
         self.state_now = fresh if k == self.n else self.state_now.patched(t, fresh)
 
-    def _draw_command(self, ids: Tensor) -> None:
+    def _draw_command(self, ids: Tensor, rng: np.random.Generator) -> None:
         if self.task.command is None:
             return
         signal, k = self.task.command.signal, len(ids)
         low, high = np.array(signal.low), np.array(signal.high)
         middle = (low + high) / 2
-        value = middle + self.curriculum.level.command * (self.rng.uniform(low, high, (k, signal.size)) - middle)
-        value[self.rng.uniform(size=k) < self.task.command.still] = 0.0
+        value = middle + self.curriculum.level.command * (rng.uniform(low, high, (k, signal.size)) - middle)
+        value[rng.uniform(size=k) < self.task.command.still] = 0.0
         self.command[ids] = torch.from_numpy(value.astype(np.float32))
-        hold = self.rng.uniform(*self.task.command.hold, k) if self.training else np.full(k, np.inf)
+        hold = rng.uniform(*self.task.command.hold, k) if self.training else np.full(k, np.inf)
         self.hold[ids] = torch.from_numpy(hold.astype(np.float32))
 
     # Time -------------------------------------------------------------------------------------------------------
@@ -214,12 +238,31 @@ class Env:
             self.hold -= self.engine.tick
             due = torch.nonzero(self.hold <= 0)[:, 0]
             if len(due):
-                self._draw_command(due)
+                self._draw_command(due, self.rng)
         if len(done):
+            ids = done.numpy()
+            self.sampler.record(ids, finished)
             if self.training and self.curriculum.record(finished["score"], self.begun[done].numpy()):
                 self._level_changed()
-            self._start(done.numpy())
+            self._start(ids, self._rng_again)
+            if self.training:
+                self._settle(ids)
+        self._change_worlds()
         return Step(reward, failed, timed_out, last_critic, finished)
+
+    def _change_worlds(self) -> None:
+        """Draw the numbers that the task lets change anew, where their time has come."""
+        change = self.task.change
+        if change is None or self._fixed is not None:
+            return
+        self.until_change -= self.engine.tick
+        due = np.nonzero(self.until_change <= 0)[0]
+        if len(due):
+            columns = [self.task.robot.space.index(name) for name in change.names]
+            e = self.engine.e[due]
+            e[:, columns] = self.belief.sample(self.rng, len(due))[:, columns]
+            self.change(e, due)
+            self.until_change[due] = self.rng.uniform(*change.every, len(due))
 
     def _remember(self, s: State) -> None:
         self.feet_air = torch.where(s.contact, 0.0, self.feet_air + self.engine.tick)
@@ -255,7 +298,7 @@ class Env:
         qpos, qvel = torch.from_numpy(engine.qpos[ids]).float(), torch.from_numpy(engine.qvel[ids]).float()
         joints = engine.joints
         joint_pos, joint_vel = (qpos[:, joints[0]], qvel[:, joints[1]]) if joints else (qpos[:, :0], qvel[:, :0])
-        feet_pos, feet_force = feet or self._read_feet(ids)
+        feet_pos, feet_force = feet or self.feet.read(ids)
         ground = terrain.height_at(qpos[:, 0], qpos[:, 1]) if terrain else torch.zeros(len(qpos))
         feet_ground = terrain.height_at(feet_pos[..., 0], feet_pos[..., 1]) if terrain else torch.zeros(feet_force.shape)
         return State(
@@ -279,13 +322,6 @@ class Env:
             **{name: value[ids] for name, value in self._memory().items()},
         )
 
-    def _read_feet(self, ids: np.ndarray | slice) -> tuple[Tensor, Tensor]:
-        if self._site_xpos is None:
-            return self.feet_pos[ids], self.feet_force[ids]
-        pos = torch.from_numpy(self._site_xpos[ids][:, self._feet]).float()
-        force = torch.from_numpy(self.engine.sensordata[ids][:, self._force]).float()
-        return pos, force.norm(dim=-1)
-
     def signals(self, rng: np.random.Generator | None = None) -> dict[str, Tensor]:
         """What the robot senses now, and its command, by name, float32; `rng` draws the noise instead of ours."""
         flat = torch.from_numpy(self.engine.measured(rng or self.rng))
@@ -305,9 +341,7 @@ class Env:
         parts = [(list(p.labels), p.name) for p in self.task.critic]
         if self.task.command is not None:
             parts.append((list(self.task.command.signal.labels), self.task.command.signal.name))
-        if self._base >= 0:
-            parts.append((["x", "y", "z"], "force"))
-        return [*parts, (list(self.task.robot.space.names), "e")]
+        return parts + [(list(s.labels), s.name) for s in privileged_signals(self.task)]
 
     def critic(self, ids: Tensor | slice = slice(None)) -> Tensor:
         """What only the simulator knows: true state, command, disturbance, and e in unit coordinates, -1 to 1."""
@@ -315,19 +349,33 @@ class Env:
         parts = [p.value(s) for p in self.task.critic]
         if self.task.command is not None:
             parts.append(s.command)
+        return torch.cat([*parts, *self._unseen(s, ids).values()], dim=1)
+
+    def _unseen(self, s: State, ids: Tensor | slice) -> dict[str, Tensor]:
+        """What no sensor measures: the disturbance, in the body's frame, m/s², and e, -1 to 1."""
+        parts: dict[str, Tensor] = {}
         if self._base >= 0:
             force = torch.from_numpy(self.disturber.force).float()[ids] / max(self.disturber.mass, 1e-6)
-            parts.append(rotate_inverse(s.quat, force))
-        return torch.cat([*parts, self.unit_e[ids]], dim=1)
+            parts["force"] = rotate_inverse(s.quat, force)
+        return parts | {"e": self.unit_e[ids]}
+
+    def privileged(self) -> dict[str, Tensor]:
+        """What a teacher sees beside the robot's signals, by the names of `privileged_signals`."""
+        return self._unseen(self.state_now, slice(None))
 
     # Checkpoints ------------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, np.ndarray]:
         own = {name: getattr(self, name).numpy().copy() for name in _KEPT}
-        parts = {"engine": self.engine.state(), "disturber": self.disturber.state(), "curriculum": self.curriculum.state()}
+        parts = {
+            "engine": self.engine.state(),
+            "disturber": self.disturber.state(),
+            "curriculum": self.curriculum.state(),
+            "sampler": self.sampler.state(),
+        }
         for prefix, part in parts.items():
             own |= {f"{prefix}.{k}": v for k, v in part.items()}
-        return own | {"worlds_lost": np.array([self.worlds_lost])}
+        return own | {"worlds_lost": np.array([self.worlds_lost]), "until_change": self.until_change.copy()}
 
     def restore(self, state: dict[str, np.ndarray], rng: dict) -> None:
         """Continue exactly where `state` was taken; `rng` is the generator's state."""
@@ -338,6 +386,8 @@ class Env:
         self._level_changed()
         self.engine.restore(pick("engine."))
         self.disturber.restore(pick("disturber."))
+        self.sampler.restore(pick("sampler."))
+        self.until_change = state["until_change"].copy()
         for name in _KEPT:
             setattr(self, name, torch.from_numpy(state[name].copy()))
         self.unit_e = torch.from_numpy(self.task.robot.space.unit(self.engine.e) * 2 - 1).float()
@@ -349,16 +399,14 @@ class Env:
 _KEPT = ("command", "hold", "age", "skipped", "begun", "sent", "feet_pos", "feet_force", "feet_air", "joint_speed", "totals")
 
 
+def privileged_signals(task: Task) -> tuple[Signal, ...]:
+    """What a teacher sees beside the robot's signals: nothing that a sensor measures."""
+    force = (Signal("force", "m/s²", ("x", "y", "z"), "body"),) if task.robot.base else ()
+    return (*force, Signal("e", "1", task.robot.space.names))
+
+
 def _engine(task: Task, n: int, threads: int, reality: Reality | None) -> Engine:
     edit = task.terrain.edit if task.terrain else None
     if reality is None:
         return Engine(task.robot, n, threads, edit)
     return RealEngine(task.robot, reality, n, threads, tick=1.0 / task.robot.contract.rate, edit=edit)
-
-
-def _force_columns(model: mujoco.MjModel, foot: str) -> list[int]:
-    """Columns of sensordata with the net contact force on a foot."""
-    name = foot.removesuffix("_foot") + "_contact"
-    i = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
-    first = int(model.sensor_adr[i])
-    return [first + 1, first + 2, first + 3]

@@ -12,8 +12,9 @@ from isthmus.robots.go1 import HEIGHT, JOINTS, LEGS, PARTS, go1
 from isthmus.sim.disturb import Disturbance
 from isthmus.sim.robot import Robot
 from isthmus.tasks import terms
-from isthmus.tasks.task import Command, Gait, Level, Observe, Policy, Seen, Task, Term
+from isthmus.tasks.task import Change, Command, Gait, Level, Observe, Policy, Seen, Task, Term
 from isthmus.tasks.terrain import Terrain
+from isthmus.world import Belief
 
 XYZ = ("x", "y", "z")
 VELOCITY = Signal("command", "m/s, m/s, rad/s", ("forward", "sideways", "yaw"), "body", (-1.0, -0.5, -1.0), (1.0, 0.5, 1.0))
@@ -111,6 +112,21 @@ def walk() -> Task:
             Seen("feet_height", LEGS, lambda s: (s.feet_pos[..., 2] - s.feet_ground) * 10),
             Seen("air_time", LEGS, lambda s: s.air_time),
         ),
+    )
+
+
+def hard() -> Task:
+    """Where one gait does not fit all: loads and ground that change, and legs of unequal strength."""
+    base = walk()
+    robot = base.robot
+    wide = {"payload": (0.0, 5.0), "ground_friction": (0.15, 1.5)} | {f"strength_{leg}": (0.5, 1.1) for leg in LEGS}
+    prior = robot.prior.replace(*Belief.over(robot.space, wide).factors)
+    return replace(
+        base,
+        name="go1/hard",
+        doc="walk with a load and on ground that change on the way, and with weak legs",
+        robot=replace(robot, prior=prior),
+        change=Change(("payload", "ground_friction"), every=(3.0, 6.0)),
     )
 
 

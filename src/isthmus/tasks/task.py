@@ -35,6 +35,16 @@ class Command:
 
 
 @dataclass(frozen=True)
+class Change:
+    """Numbers of the world that become others in the middle of an episode: a load is put on, the floor turns to ice."""
+
+    names: tuple[str, ...]
+    """Parameters of the Space that are drawn anew, all at once."""
+    every: tuple[float, float]
+    """s between changes, drawn uniformly."""
+
+
+@dataclass(frozen=True)
 class Level:
     """One step of the curriculum. The next one comes when the policy copes with this one."""
 
@@ -142,6 +152,7 @@ class Task:
     """(rng, k, robot, width) -> qpos, qvel of k episode starts."""
     command: Command | None = None
     disturbance: Disturbance = field(default_factory=Disturbance)
+    change: Change | None = None
     terrain: Terrain | None = None
     levels: tuple[Level, ...] = (Level("full"),)
     critic: tuple[Seen, ...] = ()

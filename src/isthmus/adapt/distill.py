@@ -1,0 +1,221 @@
+"""From a teacher that is told e to a policy that finds out: roll out the student, ask the teacher, regress.
+
+    student    min |π(x, φ(past)) - π_T(x, μ(e))|²    over φ and π: imitates what the teacher does (DAgger, Ross et al., 2011)
+    rma        min |φ(past) - μ(e)|²                  over φ alone: finds out what the teacher is told (Kumar et al., 2021)
+
+The states are those that the student itself gets into, and every mirror image counts as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.errors import BadInput
+from isthmus.learn.actor import Actor, Memory, forget
+from isthmus.learn.context import Estimator, Guessed, Recurrent, Told
+from isthmus.learn.mirror import Symmetric
+from isthmus.learn.runs import Run
+from isthmus.learn.trainer import Trainer
+from isthmus.tasks.env import privileged_signals
+from isthmus.tasks.task import Task
+
+Goal = Literal["student", "rma"]
+CALM = 50
+"""Iterations after which the step size has halved; it goes on falling as 1 / iteration, down to a tenth."""
+
+
+@dataclass
+class Rollout:
+    """What one iteration saw, (ticks, n, …)."""
+
+    seen: Tensor
+    """The last few frames, as the policy observes them."""
+    told: Tensor
+    """What the teacher is told at the same moment."""
+    past: Tensor
+    """Frames that φ looks back on, (ticks, n, H, frame); only the newest one if φ has a memory."""
+    memory: Memory
+    """Of φ, before the first tick."""
+    fresh: Tensor
+    """1 where an episode began with this tick, (ticks, n, 1)."""
+
+
+class Distiller(Trainer):
+    """Trains the estimator φ of `actor`, and for a student its body too, under `teacher`."""
+
+    def __init__(self, run: Run):
+        super().__init__(run)
+        plan = run.plan
+        self.goal: Goal = "rma" if plan.method == "rma" else "student"
+        self.env.graduate()
+        told = replace(plan, context=replace(plan.context, source="privileged"))
+        self.teacher = Actor(told.shape(run.task)).eval().requires_grad_(False)
+        self.modules["teacher"] = self.teacher
+        self.parameters = [*self.estimator.net.parameters()]
+        if self.goal == "student":
+            self.parameters += _body(self.actor).parameters()
+        self.optimizer = torch.optim.Adam(self.parameters, lr=plan.settings.step_size, fused=True)
+        self.memory = self.actor.memory(self.env.n)
+        self.fresh = torch.ones(self.env.n, 1)
+        self._look()
+
+    @property
+    def estimator(self) -> Estimator:
+        assert self.actor.estimator is not None
+        return self.actor.estimator
+
+    def adopt(self, teacher: Actor) -> None:
+        """Take over a teacher: as the one to ask, and its policy and statistics as the student's first."""
+        self.teacher.load_state_dict(teacher.state_dict())
+        _body(self.actor).load_state_dict(_body(teacher).state_dict())
+        k, f = self.actor.seen, self.actor.frame
+        with torch.no_grad():
+            for name in ("mean", "var"):
+                statistics = getattr(teacher.normalize, name)
+                getattr(self.actor.normalize, name)[:k] = statistics[:k]
+                getattr(self.estimator.normalize, name)[:] = statistics[k - f : k]
+            self.actor.log_std.copy_(teacher.log_std)
+        self.memory = self.actor.memory(self.env.n)
+        self._look()
+
+    def _look(self) -> None:
+        """Observe the present and note what the teacher would be told."""
+        with torch.no_grad():
+            self.before = {name: self.memory[name] for name in self.estimator.memory(1)}
+            self.observation, self.memory = self.actor.observe(self.env.signals(), self.memory)
+            told = self.env.privileged()
+            self.told = torch.cat([told[s.name] for s in self.teacher.shape.told], dim=1)
+
+    # One iteration ----------------------------------------------------------------------------------------------
+
+    def learn(self) -> tuple[dict[str, float], int, list[dict]]:
+        c = self.run.plan.settings
+        self.set_step_size(c.step_size * max(0.1, 1.0 / (1.0 + self.iteration / CALM)))
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            rollout, finished = self._collect(c.ticks)
+        finally:
+            torch.set_num_threads(threads)
+        metrics = self._update(rollout)
+        return metrics | {"step_size": self.step_size}, c.ticks * self.env.n, finished
+
+    @torch.no_grad()
+    def _collect(self, ticks: int) -> tuple[Rollout, list[dict]]:
+        env, actor, n = self.env, self.actor, self.env.n
+        looks_back = 1 if isinstance(self.estimator.net, Recurrent) else self.estimator.frames
+        rollout = Rollout(
+            seen=torch.empty(ticks, n, actor.seen),
+            told=torch.empty(ticks, n, self.told.shape[1]),
+            past=torch.empty(ticks, n, looks_back, actor.frame),
+            memory={k: v.clone() for k, v in self.before.items()},
+            fresh=torch.empty(ticks, n, 1),
+        )
+        finished: list[dict] = []
+        for t in range(ticks):
+            rollout.seen[t], rollout.told[t] = self.observation[:, : actor.seen], self.told
+            rollout.past[t], rollout.fresh[t] = self.memory["frames"][:, -looks_back:], self.fresh
+            action = actor.act(self.observation)
+            step = env.step(actor.target(action, self.memory))
+            done = step.failed | step.timed_out
+            self.memory = actor.remember(self.memory, action)
+            if done.any():
+                forget(self.memory, done)
+                finished.append(step.finished)
+            self.fresh = done.float()[:, None]
+            self._look()
+        return rollout, finished
+
+    def _update(self, rollout: Rollout) -> dict[str, float]:
+        """Passes over the iteration in groups of worlds, so that a memory can be followed through time."""
+        c, n = self.run.plan.settings, self.env.n
+        ticks = len(rollout.seen)
+        worlds = max(1, c.minibatch // ticks)
+        total, count = 0.0, 0
+        for _ in range(c.epochs):
+            for ids in torch.randperm(n, generator=self.generator).split(worlds):
+                loss = self._loss(rollout, ids)
+                if not torch.isfinite(loss):
+                    raise BadInput("learning broke down: the loss is no longer a number; the last checkpoint is whole.")
+                self.optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+                nn.utils.clip_grad_norm_(self.parameters, c.max_norm, foreach=True)
+                self.optimizer.step()
+                total, count = total + loss.item(), count + 1
+        return {f"{self.goal}_loss": total / count}
+
+    def _loss(self, rollout: Rollout, ids: Tensor) -> Tensor:
+        seen, told = (x[:, ids].flatten(0, 1) for x in (rollout.seen, rollout.told))
+        z = self._estimates(rollout, ids).flatten(0, 1)
+        with torch.no_grad():
+            wanted = self.teacher.normalize(torch.cat([seen, told], dim=1))
+            answer = told_z(self.teacher, wanted) if self.goal == "rma" else self.teacher.net(wanted)
+        if self.goal == "rma":
+            return (z - answer).square().mean()
+        # ẑ is not normalised, so it may follow what is.
+        x = torch.cat([self.actor.normalize(torch.cat([seen, z], dim=1))[:, : self.actor.seen], z], dim=1)
+        return (self.actor.net(x) - answer).square().mean()
+
+    def _estimates(self, rollout: Rollout, ids: Tensor) -> Tensor:
+        """ẑ of some worlds at all ticks, (ticks, k, outputs), with gradients back to the first tick."""
+        phi, past = self.estimator, rollout.past[:, ids]
+        if phi.context.every == 1 and not isinstance(phi.net, Recurrent):
+            return phi.beside(phi.net(phi.both(past.flatten(0, 1)))).view(*past.shape[:2], -1)
+        memory = {name: value[ids] for name, value in rollout.memory.items()}
+        out = []
+        for frames, fresh in zip(past, rollout.fresh[:, ids], strict=True):
+            memory = {name: value * (1 - fresh) for name, value in memory.items()}
+            z, memory = phi(frames, memory)
+            out.append(z)
+        return torch.stack(out)
+
+    # Checkpoints ------------------------------------------------------------------------------------------------
+
+    def carried(self) -> dict[str, Tensor]:
+        own = {"observation": self.observation, "told": self.told, "fresh": self.fresh}
+        own |= {f"before.{k}": v for k, v in self.before.items()}
+        return own | {f"memory.{k}": v for k, v in self.memory.items()}
+
+    def carry(self, tensors: dict[str, Tensor]) -> None:
+        self.observation, self.told, self.fresh = (tensors[k] for k in ("observation", "told", "fresh"))
+        self.before = {k: tensors[f"before.{k}"] for k in self.before}
+        self.memory = {k: tensors[f"memory.{k}"] for k in self.memory}
+
+
+def _inner(actor: Actor) -> nn.Module:
+    """The network without its symmetry."""
+    return actor.net.net if isinstance(actor.net, Symmetric) else actor.net
+
+
+def _body(actor: Actor) -> nn.Module:
+    """π(x, z), whoever gives z."""
+    inner = _inner(actor)
+    assert isinstance(inner, Told | Guessed)
+    return inner.body
+
+
+def told_z(teacher: Actor, x: Tensor) -> Tensor:
+    """μ of normalised observations, (n, inputs), laid out as an estimator's ẑ."""
+    told = _inner(teacher)
+    assert isinstance(told, Told)
+    z = told.encoder(x[:, told.k :])
+    if not isinstance(teacher.net, Symmetric):
+        return z
+    return torch.cat([z, told.encoder(teacher.net.reflect(x)[:, told.k :])], dim=1)
+
+
+def check_teacher(teacher: Run, task: Task) -> None:
+    """Raise BadInput unless the run can teach a student of the task."""
+    where, own = f"the teacher {teacher.folder}", teacher.task
+    if own.robot.name != task.robot.name:
+        raise BadInput(f"{where} was trained for {own.robot.name}, not for {task.robot.name}.")
+    if own.robot.space.hash != task.robot.space.hash:
+        raise BadInput(f"{where} was trained on another Space of {task.robot.name} than {task.name} has.")
+    if teacher.plan.context.source != "privileged":
+        raise BadInput(f"{where} is not a teacher: its method was {teacher.plan.method!r}; train one with --method teacher.")
+    if own.policy != task.policy or privileged_signals(own) != privileged_signals(task):
+        raise BadInput(f"{where} observes or acts in another way than {task.name}; a teacher of {task.name} is needed.")

@@ -1,0 +1,182 @@
+"""What a policy knows of its world beside the last few ticks: z, a few numbers.
+
+    privileged     z = μ(e, force)              told by the simulator: a teacher
+    convolution    ẑ = φ(the last H frames)     found out from a window of the past
+    recurrent      ẑ = φ(all frames so far)     found out with a memory that each tick updates
+
+All three go into the same `body`, action = π(x, z), so that what a teacher learnt can be handed on.
+
+On a robot whose left and right are alike, every history is seen twice, as it is and in the mirror, by the same φ; the
+two estimates are kept side by side, and a reflection swaps them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from isthmus.errors import BadInput
+from isthmus.learn.mirror import Reflection
+from isthmus.learn.nets import Normalizer, mlp, orthogonal
+
+Source = Literal["none", "privileged", "convolution", "recurrent"]
+
+
+@dataclass(frozen=True)
+class Context:
+    source: Source = "none"
+    size: int = 8
+    """Numbers in z."""
+    hidden: int = 64
+    """Width of the encoder μ, or of the memory of a recurrent φ."""
+    history: float = 1.0
+    """s of the past that a convolution sees."""
+    every: int = 1
+    """Ticks from one estimate to the next; a policy may act faster than it learns about its world."""
+
+    def __post_init__(self) -> None:
+        if self.size < 1 or self.hidden < 1 or self.every < 1:
+            raise BadInput("a context needs a size, a width and a period of at least 1.")
+        if not 0 < self.history < float("inf"):
+            raise BadInput(f"a history of {self.history:g} s is not a length of time.")
+
+    @property
+    def estimated(self) -> bool:
+        """Found out on the robot itself."""
+        return self.source in ("convolution", "recurrent")
+
+    def frames(self, rate: float) -> int:
+        """Ticks that a convolution looks back."""
+        return max(2, round(self.history * rate)) if self.source == "convolution" else 1
+
+
+class Told(nn.Module):
+    """π(x, μ(p)): the observation x, (n, k), followed by what is told, p."""
+
+    def __init__(self, body: nn.Module, k: int, told: int, context: Context):
+        super().__init__()
+        self.body, self.k = body, k
+        self.encoder = nn.Sequential(mlp(told, (context.hidden,), context.size, 1.0), nn.Tanh())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(torch.cat([x[:, : self.k], self.encoder(x[:, self.k :])], dim=1))
+
+
+class Guessed(nn.Module):
+    """π(x, ẑ): the observation x, (n, k), followed by ẑ and, where there is a mirror, the mirror image's ẑ."""
+
+    def __init__(self, body: nn.Module, k: int, size: int):
+        super().__init__()
+        self.body, self.width = body, k + size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x[:, : self.width])
+
+
+class Convolution(nn.Module):
+    """φ over a window: each frame is embedded, then strided convolutions halve the length of time."""
+
+    def __init__(self, frame: int, frames: int, context: Context, width: int = 32):
+        super().__init__()
+        self.embed = nn.Sequential(orthogonal(nn.Linear(frame, width), 2**0.5), nn.ELU())
+        layers: list[nn.Module] = []
+        length = frames
+        while length > 4:
+            layers += [nn.Conv1d(width, width, 5, stride=2), nn.ELU()]
+            length = (length - 5) // 2 + 1
+        self.convolve = nn.Sequential(*layers)
+        self.out = nn.Linear(width * length, context.size)
+
+    def forward(self, window: Tensor) -> Tensor:
+        """(n, frames, frame) -> (n, size)."""
+        x = self.convolve(self.embed(window).transpose(1, 2))
+        return torch.tanh(self.out(x.flatten(1)))
+
+
+class Recurrent(nn.Module):
+    """φ with a memory h: a gated recurrent unit (Cho et al., 2014).
+
+    r, u = σ(W [x, h]),   c = tanh(V [x, r h]),   h' = (1 - u) h + u c
+    """
+
+    def __init__(self, frame: int, context: Context):
+        super().__init__()
+        w = context.hidden
+        self.width = w
+        self.embed = nn.Sequential(orthogonal(nn.Linear(frame, w), 2**0.5), nn.ELU())
+        self.gates, self.candidate = nn.Linear(2 * w, 2 * w), nn.Linear(2 * w, w)
+        self.out = nn.Linear(w, context.size)
+
+    def step(self, frame: Tensor, h: Tensor) -> Tensor:
+        """The memory after one more frame, (n, frame), (n, width) -> (n, width)."""
+        x = self.embed(frame)
+        r, u = torch.sigmoid(self.gates(torch.cat([x, h], dim=1))).split(self.width, dim=1)
+        c = torch.tanh(self.candidate(torch.cat([x, r * h], dim=1)))
+        return h + u * (c - h)
+
+    def read(self, h: Tensor) -> Tensor:
+        return torch.tanh(self.out(h))
+
+
+class Estimator(nn.Module):
+    """ẑ from the past, at its own pace, with all that it remembers between ticks in `memory`."""
+
+    order: Tensor
+    signs: Tensor
+
+    def __init__(self, frame: int, rate: float, context: Context, mirror: Reflection | None):
+        """`mirror` reflects one frame."""
+        super().__init__()
+        self.context, self.mirrored = context, mirror is not None
+        self.sides = 2 if mirror else 1
+        self.frames = context.frames(rate)
+        self.normalize = Normalizer(frame)
+        if mirror is not None:
+            self.register_buffer("order", torch.tensor(mirror.order), persistent=False)
+            self.register_buffer("signs", torch.tensor(mirror.signs), persistent=False)
+        self.net = Recurrent(frame, context) if context.source == "recurrent" else Convolution(frame, self.frames, context)
+
+    @property
+    def outputs(self) -> int:
+        return self.sides * self.context.size
+
+    def memory(self, n: int) -> dict[str, Tensor]:
+        kept = {}
+        if isinstance(self.net, Recurrent):
+            kept["hidden"] = torch.zeros(n, self.sides * self.net.width)
+        if self.context.every > 1:
+            kept |= {"z": torch.zeros(n, self.outputs), "wait": torch.zeros(n, 1)}
+        return kept
+
+    def both(self, frames: Tensor) -> Tensor:
+        """Normalised frames, (n, …, frame), and their mirror images after them, (2 n, …, frame)."""
+        frames = self.normalize(frames)
+        if not self.mirrored:
+            return frames
+        return torch.cat([frames, frames.index_select(frames.dim() - 1, self.order) * self.signs])
+
+    def beside(self, z: Tensor) -> Tensor:
+        """From one below the other to side by side, (2 n, k) -> (n, 2 k)."""
+        return torch.cat(z.chunk(2), dim=1) if self.mirrored else z
+
+    def below(self, z: Tensor) -> Tensor:
+        """The inverse of `beside`."""
+        return torch.cat(z.chunk(2, dim=1)) if self.mirrored else z
+
+    def forward(self, frames: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The estimate after `frames`, (n, H, frame), the newest last: (n, outputs), and what to remember."""
+        kept: dict[str, Tensor] = {}
+        if isinstance(self.net, Recurrent):
+            h = self.net.step(self.both(frames[:, -1]), self.below(memory["hidden"]))
+            z, kept["hidden"] = self.beside(self.net.read(h)), self.beside(h)
+        else:
+            z = self.beside(self.net(self.both(frames[:, -self.frames :])))
+        if self.context.every > 1:
+            due = memory["wait"] < 0.5
+            z = torch.where(due, z, memory["z"])
+            kept = {name: torch.where(due, value, memory[name]) for name, value in kept.items()}
+            kept["z"], kept["wait"] = z, torch.where(due, float(self.context.every - 1), memory["wait"] - 1.0)
+        return z, kept

@@ -1,0 +1,153 @@
+"""A training run between two iterations, and its checkpoints.
+
+Everything the next iteration depends on is in the checkpoint: networks, optimiser, normalizers, generators, every
+world's physics, the policy's memory, the curriculum. A run stopped and resumed gives the same numbers as one that was
+not.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from isthmus.errors import BadInput
+from isthmus.learn import checkpoint
+from isthmus.learn.actor import Actor
+from isthmus.learn.ppo import Collector, Critic, Learner
+from isthmus.learn.runs import Run, fill
+from isthmus.tasks.env import Env
+
+
+class Trainer:
+    """What all methods have in common. A method says what it learns in `learn` and what else it keeps in `carried`."""
+
+    optimizer: torch.optim.Optimizer
+
+    def __init__(self, run: Run):
+        self.run = run
+        seeds = np.random.SeedSequence(run.plan.seed).generate_state(3)
+        torch.manual_seed(int(seeds[0]))
+        self.generator = torch.Generator().manual_seed(int(seeds[1]))
+        dumps = run.folder / "blowups"
+        self.env = Env(run.task, run.plan.settings.worlds, seed=int(seeds[2]), belief=run.belief, dumps=dumps)
+        self.actor = Actor(run.plan.shape(run.task), run.plan.settings.init_std)
+        self.modules: dict[str, nn.Module] = {"actor": self.actor}
+        """Everything with weights or statistics, by name."""
+        self.iteration, self.steps, self.seconds = 0, 0, 0.0
+
+    def learn(self) -> tuple[dict[str, float], int, list[dict]]:
+        """One iteration: what to log, the ticks it took, and the statistics of the episodes that ended in it."""
+        raise AssertionError("a method defines this")
+
+    def carried(self) -> dict[str, Tensor]:
+        """Tensors that go from one iteration to the next."""
+        raise AssertionError("a method defines this")
+
+    def carry(self, tensors: dict[str, Tensor]) -> None:
+        raise AssertionError("a method defines this")
+
+    @property
+    def step_size(self) -> float:
+        return self.optimizer.param_groups[0]["lr"]
+
+    def iterate(self) -> dict[str, float]:
+        started = time.perf_counter()
+        metrics, steps, finished = self.learn()
+        spent = time.perf_counter() - started
+        self.iteration += 1
+        self.steps += steps
+        self.seconds += spent
+        metrics |= {"level": float(self.env.curriculum.index), "lost_worlds": float(self.env.worlds_lost)}
+        metrics["time/steps_per_second"] = steps / spent
+        if finished:
+            for name in finished[0]:
+                if name != "e":
+                    metrics[f"episode/{name}"] = float(np.concatenate([f[name] for f in finished]).mean())
+        return metrics
+
+    # Checkpoints ------------------------------------------------------------------------------------------------
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        out = {f"{name}.{k}": v.numpy() for name, module in self.modules.items() for k, v in module.state_dict().items()}
+        for i, slot in enumerate(self.optimizer.state_dict()["state"].values()):
+            out |= {f"optimizer.{i}.{k}": v.numpy() for k, v in slot.items()}
+        out |= {f"carried.{k}": v.numpy() for k, v in self.carried().items()}
+        return out | {"generator": self.generator.get_state().numpy()} | {f"env.{k}": v for k, v in self.env.state().items()}
+
+    def save(self) -> Path:
+        path = self.run.folder / "checkpoints" / f"{self.iteration:06d}.safetensors"
+        meta = {
+            "iteration": self.iteration,
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "step_size": self.step_size,
+            "rng": self.env.rng.bit_generator.state,
+            "run": self.run.origin,
+        }
+        checkpoint.write(path, self.arrays(), meta)
+        checkpoint.prune(self.run.folder)
+        return path
+
+    def restore(self, path: Path) -> None:
+        arrays, meta = checkpoint.read(path)
+        if meta.get("run") != self.run.origin:
+            raise BadInput(f"{path} is a checkpoint of another run.")
+        try:
+            for name, module in self.modules.items():
+                fill(module, arrays, f"{name}.")
+            self._restore_optimizer(arrays)
+            part = {k.removeprefix("env."): v for k, v in arrays.items() if k.startswith("env.")}
+            self.env.restore(part, meta["rng"])
+            self.carry({k: torch.from_numpy(arrays[f"carried.{k}"].copy()) for k in self.carried()})
+            self.generator.set_state(torch.from_numpy(arrays["generator"].copy()))
+            self.iteration, self.steps, self.seconds = int(meta["iteration"]), int(meta["steps"]), float(meta["seconds"])
+            self.set_step_size(float(meta["step_size"]))
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise BadInput(f"{path} does not fit this run: {error}.") from None
+
+    def set_step_size(self, value: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = value
+
+    def _restore_optimizer(self, arrays: dict[str, np.ndarray]) -> None:
+        own = self.optimizer.state_dict()
+        count = sum(len(g["params"]) for g in own["param_groups"])
+        names = ("step", "exp_avg", "exp_avg_sq")
+        if f"optimizer.0.{names[0]}" in arrays:
+            own["state"] = {i: {k: torch.from_numpy(arrays[f"optimizer.{i}.{k}"].copy()) for k in names} for i in range(count)}
+            self.optimizer.load_state_dict(own)
+
+
+class PPOTrainer(Trainer):
+    def __init__(self, run: Run):
+        super().__init__(run)
+        c = run.plan.settings
+        self.critic = Critic(self.env.critic_size, c.critic_hidden)
+        self.modules["critic"] = self.critic
+        self.collector = Collector(self.env, self.actor, self.critic, c, self.generator)
+        self.learner = Learner(self.actor, self.critic, c, self.generator)
+        self.optimizer = self.learner.optimizer
+
+    def learn(self) -> tuple[dict[str, float], int, list[dict]]:
+        started = time.perf_counter()
+        batch, finished = self.collector.collect()
+        collected = time.perf_counter()
+        metrics = self.learner.update(batch)
+        share = (collected - started) / (time.perf_counter() - started)
+        return metrics | {"std": self.actor.log_std.exp().mean().item(), "time/collect": share}, len(batch.action), finished
+
+    def carried(self) -> dict[str, Tensor]:
+        c = self.collector
+        return {"observation": c.observation, "critic_input": c.critic_input} | {f"memory.{k}": v for k, v in c.memory.items()}
+
+    def carry(self, tensors: dict[str, Tensor]) -> None:
+        c = self.collector
+        c.observation, c.critic_input = tensors["observation"], tensors["critic_input"]
+        c.memory = {k: tensors[f"memory.{k}"] for k in c.memory}
+
+    def set_step_size(self, value: float) -> None:
+        self.learner.set_step_size(value)
