@@ -136,7 +136,7 @@ def test_commands_stay_inside_their_limits_scaled_by_the_level(name):
     for level in range(len(task.levels)):
         env = Env(task, 256, seed=6)
         env.curriculum.index = level
-        env._draw_command(torch.arange(256))
+        env._draw_command(torch.arange(256), env.rng)
         scale = task.levels[level].command
         assert (env.command >= low * scale - 1e-6).all()
         assert (env.command <= high * scale + 1e-6).all()
