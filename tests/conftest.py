@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -48,3 +50,36 @@ def exported(tmp_path_factory):
     from exporting import Exported
 
     return Exported(tmp_path_factory.mktemp("exported"))
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """An evaluation at the end of training takes a few worlds only."""
+    from isthmus.learn import evaluate as module
+
+    whole = module.evaluate
+    monkeypatch.setattr(module, "evaluate", lambda *args, **options: whole(*args, **(options | {"worlds": 4})))
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """Folders of barely trained runs: two seeds of ppo, a teacher and its student on the pendulum, ppo on the cartpole."""
+    from isthmus.cli.main import main
+    from isthmus.learn import evaluate as module
+
+    folder = tmp_path_factory.mktemp("tiny")
+    size = ["--steps", "400", "--json"]
+    asked = {
+        "ppo-0": ["pendulum/swingup", "--worlds", "8"],
+        "ppo-1": ["pendulum/swingup", "--worlds", "8", "--seed", "1"],
+        "teacher": ["pendulum/swingup", "--worlds", "8", "--method", "teacher"],
+        "student": ["pendulum/swingup", "--method", "student", "--teacher", str(folder / "teacher")],
+        "cart": ["cartpole/balance", "--worlds", "8"],
+    }
+    whole = module.evaluate
+    with pytest.MonkeyPatch.context() as patch:
+        short = lambda task, *args, **options: whole(replace(task, episode=0.2), *args, **(options | {"worlds": 2}))
+        patch.setattr(module, "evaluate", short)
+        for name, options in asked.items():
+            assert main(["train", *options, *size, "-o", str(folder / name)]) == 0
+    return {name: folder / name for name in asked}

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from isthmus.errors import BadInput
-from isthmus.learn.actor import Actor, Shape, forget, sensed
+from isthmus.learn.actor import Actor, Shape, forget
 from isthmus.learn.prepare import prepare
+from isthmus.learn.shape import sensed
 from isthmus.tasks import get_task
 from isthmus.tasks.task import Observe
 from isthmus.world.inertia import quat_to_mat

@@ -16,7 +16,8 @@ from isthmus.learn.context import Context, Recurrent
 from isthmus.learn.export import export
 from isthmus.learn.mirror import reflection
 from isthmus.tasks import get_task
-from isthmus.tasks.env import Env, privileged_signals
+from isthmus.tasks.env import Env
+from isthmus.tasks.task import privileged_signals
 
 FOUND = [Context("convolution", 4, 16, 0.3), Context("recurrent", 4, 16), Context("recurrent", 4, 16, every=3)]
 FOUND += [Context("convolution", 4, 16, 0.3, every=4)]
@@ -129,18 +130,16 @@ def test_a_recurrent_memory_is_torchs_own_gated_unit():
     ours = Recurrent(6, Context("recurrent", 3, 5))
     theirs = torch.nn.GRUCell(5, 5)
     with torch.no_grad():
-        # torch keeps the gates apart by input and memory, and its update gate keeps where ours renews.
-        r, u = ours.gates.weight.split(5)
-        theirs.weight_ih.copy_(torch.cat([r[:, :5], -u[:, :5], ours.candidate.weight[:, :5]]))
-        theirs.weight_hh.copy_(torch.cat([r[:, 5:], -u[:, 5:], ours.candidate.weight[:, 5:]]))
-        bias_r, bias_u = ours.gates.bias.split(5)
-        theirs.bias_ih.copy_(torch.cat([bias_r, -bias_u, ours.candidate.bias]))
+        # torch's update gate keeps where ours renews.
+        sign = torch.tensor([1.0] * 5 + [-1.0] * 5 + [1.0] * 5)
+        theirs.weight_ih.copy_(ours.inward.weight * sign[:, None])
+        theirs.bias_ih.copy_(ours.inward.bias * sign)
+        theirs.weight_hh.copy_(torch.cat([ours.gates.weight, ours.candidate.weight]) * sign[:, None])
         theirs.bias_hh.zero_()
         # torch resets after the matrix, ours before it: equal where the reset gate is one number.
-        ours.gates.weight[:5] = 0.0
-        ours.gates.bias[:5] = 0.7
-        theirs.weight_ih[:5] = theirs.weight_hh[:5] = 0.0
-        theirs.bias_ih[:5] = 0.7
+        for table in (theirs.weight_ih, theirs.weight_hh, ours.inward.weight, ours.gates.weight):
+            table[:5] = 0.0
+        theirs.bias_ih[:5] = ours.inward.bias[:5] = 0.7
         frame, h = torch.randn(4, 6), torch.randn(4, 5)
         assert torch.allclose(ours.step(frame, h), theirs(ours.embed(frame), h), atol=1e-6)
 
@@ -192,5 +191,5 @@ def test_a_history_must_fit_between_two_ticks_and_an_episode(change, says):
 
 @pytest.mark.parametrize("change", [{"history": -1.0}, {"history": float("nan")}, {"every": 0}, {"size": 0}])
 def test_a_context_without_sense_is_refused(change):
-    with pytest.raises(BadInput, match="context|history"):
+    with pytest.raises(BadInput, match=r"context|history"):
         Context("recurrent", **change)

@@ -303,7 +303,7 @@ def test_levels_widen_belief_and_disturbance(task):
     for index, level in enumerate(task.levels):
         env.curriculum.index = index
         env._level_changed()
-        assert env.belief.hash == task.robot.prior.narrow(level.width).hash
+        assert env.belief.hash == task.robot.prior.scaled(level.width).hash
         assert env.disturber.config == task.disturbance.scaled(level.disturbance)
     assert env.belief.hash == task.robot.prior.hash
     assert Env(task, 2, training=False).curriculum.index == len(task.levels) - 1

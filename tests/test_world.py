@@ -208,17 +208,17 @@ def test_the_whole_interval_is_the_range(belief):
 
 
 def test_width_one_is_the_belief_itself(belief):
-    assert belief.narrow(1.0).hash == belief.hash
+    assert belief.scaled(1.0).hash == belief.hash
 
 
 def test_width_zero_is_one_point():
     for name in ("uniform", "log_uniform", "fixed", "normal", "particles", "all"):
-        e = BELIEFS[name].narrow(0.0).sample(np.random.default_rng(0), 50)
+        e = BELIEFS[name].scaled(0.0).sample(np.random.default_rng(0), 50)
         assert np.ptp(e, axis=0).max() < 1e-12
 
 
 def test_width_zero_of_the_prior_is_nominal_where_the_prior_holds_it(robot):
-    e = robot.prior.narrow(0.0).sample(np.random.default_rng(0), 1)[0]
+    e = robot.prior.scaled(0.0).sample(np.random.default_rng(0), 1)[0]
     for p, value in zip(robot.space.params, e, strict=True):
         low, high = robot.prior.interval(p.name, 1.0)
         assert value == np.clip(p.nominal, low, high)
@@ -229,10 +229,21 @@ def test_a_narrower_belief_lies_inside_the_wider_one(width):
     for b in (*BELIEFS.values(), *(make().prior for make in ROBOTS.values())):
         for name in b.space.names:
             level = 0.9 if isinstance(b[name], Normal) else 1.0
-            wide, narrow = b.interval(name, level), b.narrow(width).interval(name, level)
+            wide, narrow = b.interval(name, level), b.scaled(width).interval(name, level)
             slack = 1e-12 * max(map(abs, wide))
             assert wide[0] - slack <= narrow[0] <= narrow[1] <= wide[1] + slack
             assert narrow[1] - narrow[0] <= (wide[1] - wide[0]) + slack
+
+
+@pytest.mark.parametrize("width", [1.3, 2.0, 100.0])
+def test_a_wider_belief_holds_the_narrower_one_and_ends_at_the_hard_bounds(robot, width):
+    wider = robot.prior.scaled(width)
+    for p in robot.space.params:
+        (low, high), (lower, higher) = robot.prior.interval(p.name, 1.0), wider.interval(p.name, 1.0)
+        assert p.low <= lower <= low
+        assert high <= higher <= p.high
+        if width == 100.0 and p.low < low < p.nominal < high < p.high:
+            assert (lower, higher) == (p.low, p.high)
 
 
 def test_replace_gives_way_whole_factors():
@@ -275,7 +286,7 @@ def test_a_space_survives_the_round_trip(tmp_path, robot):
 
 
 def test_a_belief_survives_the_round_trip(tmp_path, robot):
-    for b in (*BELIEFS.values(), robot.prior, robot.prior.narrow(0.3)):
+    for b in (*BELIEFS.values(), robot.prior, robot.prior.scaled(0.3)):
         b.save(tmp_path / "b.json")
         read = Belief.load(tmp_path / "b.json")
         assert read == b

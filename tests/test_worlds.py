@@ -74,7 +74,7 @@ def test_a_change_reaches_the_physics_without_moving_anything_at_once():
 def test_worlds_whose_numbers_are_given_do_not_change():
     task = get_task("go1/hard")
     env = Env(task, 2, seed=1, training=False, e=np.tile(task.robot.space.nominal, (2, 1)))
-    assert np.isinf(env.until_change).all()
+    assert np.isinf(env.changes.until).all()
 
 
 def test_stopped_and_continued_the_worlds_change_as_if_never_stopped():

@@ -20,8 +20,8 @@ from isthmus.learn.context import Estimator, Guessed, Recurrent, Told
 from isthmus.learn.mirror import Symmetric
 from isthmus.learn.runs import Run
 from isthmus.learn.trainer import Trainer
-from isthmus.tasks.env import privileged_signals
-from isthmus.tasks.task import Task
+from isthmus.tasks.sampler import Sampler
+from isthmus.tasks.task import Task, privileged_signals
 
 Goal = Literal["student", "rma"]
 CALM = 50
@@ -47,8 +47,8 @@ class Rollout:
 class Distiller(Trainer):
     """Trains the estimator φ of `actor`, and for a student its body too, under `teacher`."""
 
-    def __init__(self, run: Run):
-        super().__init__(run)
+    def __init__(self, run: Run, sampler: Sampler | None = None):
+        super().__init__(run, sampler)
         plan = run.plan
         self.goal: Goal = "rma" if plan.method == "rma" else "student"
         self.env.graduate()
@@ -163,9 +163,16 @@ class Distiller(Trainer):
     def _estimates(self, rollout: Rollout, ids: Tensor) -> Tensor:
         """ẑ of some worlds at all ticks, (ticks, k, outputs), with gradients back to the first tick."""
         phi, past = self.estimator, rollout.past[:, ids]
-        if phi.context.every == 1 and not isinstance(phi.net, Recurrent):
-            return phi.beside(phi.net(phi.both(past.flatten(0, 1)))).view(*past.shape[:2], -1)
         memory = {name: value[ids] for name, value in rollout.memory.items()}
+        if phi.context.every == 1:
+            # All worlds and ticks at once; worlds come first, because their mirror images follow them.
+            worlds = phi.both(past.transpose(0, 1))
+            if isinstance(phi.net, Recurrent):
+                fresh = rollout.fresh[:, ids].repeat(1, phi.sides, 1)
+                z = phi.net.read(phi.net.follow(worlds[:, :, -1].transpose(0, 1), phi.below(memory["hidden"]), fresh))
+            else:
+                z = phi.net(worlds.flatten(0, 1)).view(*worlds.shape[:2], -1).transpose(0, 1)
+            return torch.cat(z.chunk(phi.sides, dim=1), dim=2)
         out = []
         for frames, fresh in zip(past, rollout.fresh[:, ids], strict=True):
             memory = {name: value * (1 - fresh) for name, value in memory.items()}

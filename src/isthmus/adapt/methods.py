@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from isthmus.adapt import sampling
 from isthmus.adapt.distill import Distiller, check_teacher
+from isthmus.adapt.sampling import sampler_of
 from isthmus.errors import BadInput
 from isthmus.learn import checkpoint, runs
+from isthmus.learn.actor import Actor
 from isthmus.learn.context import Context
+from isthmus.learn.finetune import FineTuner
 from isthmus.learn.runs import Plan, Run, load_actor
 from isthmus.learn.trainer import PPOTrainer, Trainer
 from isthmus.tasks.task import Task
@@ -42,29 +46,59 @@ def context_of(method: str, memory: str, history: float, every: int, teacher: Ru
     return replace(told, source=memory, history=history, every=every)  # type: ignore[arg-type]
 
 
-def begin(folder: Path, plan: Plan, task: Task, belief: Belief, work: Work, teacher: Run | None = None) -> Trainer:
+@dataclass(frozen=True)
+class Parents:
+    """What a run is made from, beside its task and belief."""
+
+    teacher: Run | None = None
+    """Whom a student or rma learns from."""
+    base: Actor | None = None
+    """Weights of the policy that this one corrects."""
+    start: Run | None = None
+    """Whose policy is fine-tuned."""
+    failures: Belief | None = None
+    """Worlds known to fail, to revisit."""
+
+
+def begin(folder: Path, plan: Plan, task: Task, belief: Belief, parents: Parents, work: Work) -> Trainer:
     """Train a new run; whatever does not fit is found before anything is written."""
     plan.shape(task)
+    sampling.check(plan, belief)
+    make = lambda p: sampling.create(folder, p, task, belief, parents.failures)  # noqa: E731
+    if parents.start is not None:
+        load_actor(parents.start)
+        tuner = trainer_of(make(plan))
+        assert isinstance(tuner, FineTuner)
+        tuner.adopt(parents.start)
+        return _train(tuner, work)
     if not plan.context.estimated:
-        return _train(trainer_of(runs.create(folder, plan, task, belief)), work)
-    if teacher is None:
-        if plan.method == "student":
-            raise BadInput("a student needs a teacher: give --teacher RUN, made with --method teacher.")
-        runs.check_free(folder)
-        mine = replace(plan, method="teacher", context=replace(plan.context, source="privileged"))
-        own = runs.create(folder / OWN, _share(mine, TEACHING), task, belief)
-        run = runs.create(folder, replace(_share(plan, 1 - TEACHING), teacher=own.origin), task, belief)
-        _train(trainer_of(own), work)
-        return _taught(run, own, work)
-    check_teacher(teacher, task)
-    load_actor(teacher)
-    return _taught(runs.create(folder, replace(plan, teacher=teacher.origin), task, belief), teacher, work)
+        trainer = trainer_of(make(plan))
+        if parents.base is not None:
+            assert isinstance(trainer, PPOTrainer)
+            trainer.take_base(parents.base)
+        return _train(trainer, work)
+    teacher = parents.teacher
+    if teacher is not None:
+        check_teacher(teacher, task)
+        load_actor(teacher)
+        return _taught(make(replace(plan, teacher=teacher.origin)), teacher, work)
+    if plan.method == "student":
+        raise BadInput("a student needs a teacher: give --teacher RUN, made with --method teacher.")
+    runs.check_free(folder)
+    own = replace(plan, method="teacher", context=replace(plan.context, source="privileged"), revisit=0.0)
+    teacher = runs.create(folder / OWN, _share(own, TEACHING), task, belief)
+    run = make(replace(_share(plan, 1 - TEACHING), teacher=teacher.origin))
+    _train(trainer_of(teacher), work)
+    return _taught(run, teacher, work)
 
 
 def resume(folder: Path, steps: int, minutes: float, work: Work) -> Trainer:
     """Go on with a run exactly where it was; a new budget may be given."""
     run = runs.load(folder)
     run = runs.extend(run, steps, minutes) if steps or minutes else run
+    base = run.plan.base
+    if (run.plan.start or (base and base.plan)) and not checkpoint.all_in(folder):
+        raise BadInput(f"{folder} was stopped before the policy under it was taken over; delete it and start again.")
     if run.plan.context.estimated and not checkpoint.all_in(folder):
         if not (folder / OWN / "run.json").exists():
             raise BadInput(f"{folder} was stopped before its teacher was taken over; delete it and start again.")
@@ -75,12 +109,15 @@ def resume(folder: Path, steps: int, minutes: float, work: Work) -> Trainer:
 
 
 def _train(trainer: Trainer, work: Work) -> Trainer:
-    work(trainer)
+    try:
+        work(trainer)
+    finally:
+        sampling.keep(trainer)
     return trainer
 
 
 def _taught(run: Run, teacher: Run, work: Work) -> Trainer:
-    trainer = Distiller(run)
+    trainer = Distiller(run, sampler_of(run))
     trainer.adopt(load_actor(teacher))
     return _train(trainer, work)
 
@@ -97,4 +134,7 @@ def _share(plan: Plan, part: float) -> Plan:
 
 
 def trainer_of(run: Run) -> Trainer:
-    return Distiller(run) if run.plan.context.estimated else PPOTrainer(run)
+    if run.plan.start:
+        return FineTuner(run, sampler_of(run))
+    kind = Distiller if run.plan.context.estimated else PPOTrainer
+    return kind(run, sampler_of(run))

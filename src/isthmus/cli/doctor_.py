@@ -18,7 +18,10 @@ from isthmus.cli import show
 WORLDS, TICKS = 256, 40
 ROBOT = ("numpy", "onnxruntime", "eclipse-zenoh", "mcap", "protobuf")
 """What a robot's own computer needs."""
-PACKAGES = ("mujoco", "torch", "safetensors", "onnx", "onnxscript", "viser", "tensorboard", "scipy", "pyarrow", "rosbags")
+PACKAGES = (
+    *("mujoco", "torch", "safetensors", "onnx", "onnxscript", "viser"),
+    *("tensorboard", "scipy", "matplotlib", "pyarrow", "rosbags"),
+)
 EXTRAS = {"gymnasium": "gymnasium", "stable_baselines3": "stable-baselines3", "rsl_rl": "rsl-rl-lib"}
 
 

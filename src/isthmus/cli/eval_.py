@@ -1,6 +1,7 @@
 """Measure a policy over many worlds: success with its interval, and each reward term.
 
 example: isthmus eval runs/a --worlds 500 --set ground_friction=0.3 payload=1.5
+example: isthmus eval runs/a --failures hard.json
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class Args:
     """File of a reality: every world is that robot, with missing physics, wiring faults and sensor errors."""
     seed: int = 1000
     """Seed of the worlds."""
+    failures: Path | None = None
+    """File for the worlds that did not succeed, as a belief; `isthmus train --failures` takes it."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -59,6 +62,8 @@ def run(args: Args) -> int:
         raise BadInput("--worlds must be at least 1.")
     if args.reality and (args.belief or args.nominal or args.set):
         raise BadInput("--reality says everything about the worlds; --belief, --nominal and --set do not go with it.")
+    if args.reality and args.failures:
+        raise BadInput("--failures lists worlds of a belief; it does not go with --reality, which is one robot.")
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
     from isthmus.learn.evaluate import evaluate
@@ -67,13 +72,16 @@ def run(args: Args) -> int:
     found = runs.load(args.run)
     actor = runs.load_actor(found)
     belief = chosen_belief(found, args.belief, args.nominal, args.set)
+    if args.failures and not len(belief.free()):
+        raise BadInput("--failures lists worlds that failed, but every parameter is fixed here: there is only one world.")
     reality = Reality.load(args.reality) if args.reality else None
     with show.bar(f"evaluating {found.plan.task}") as bar:
         result = evaluate(found.task, actor, args.worlds, args.seed, belief, reality=reality, report=bar.update)
+    failed = _write_failures(args.failures, result, found.task, belief)
     if args.json:
         worlds = {"belief_hash": belief.hash} if reality is None else {"reality_hash": reality.hash}
         hashes = {"run_hash": found.record["hash"], **worlds, "checkpoint": newest(found.folder).name}
-        show.emit({"run": str(args.run), "task": found.plan.task, **hashes, **result.to_dict()})
+        show.emit({"run": str(args.run), "task": found.plan.task, **hashes, **result.to_dict(), **failed})
         return 0
     where = f" of {args.reality}" if args.reality else ""
     show.out.print(f"{found.plan.task}, {args.worlds} worlds{where}, one episode of {found.task.episode:g} s in each")
@@ -85,3 +93,19 @@ def run(args: Args) -> int:
     rows = [[name, f"{value:+.4f}"] for name, value in sorted(result.rewards.items(), key=lambda x: -abs(x[1]))]
     show.out.print(show.table("", ["reward term", "per second"], rows, right=(1,)))
     return 0
+
+
+def _write_failures(path: Path | None, result, task, belief) -> dict:
+    """Write the worlds that did not succeed, and say so."""
+    if path is None:
+        return {}
+    from isthmus.adapt.failures import failing
+
+    worlds = failing(result.episodes, task.success, belief)
+    if worlds is None:
+        show.err.print(f"every world succeeded: {path} was not written.")
+        return {"failures": None}
+    worlds.save(path)
+    count = result.success.n - round(result.success.n * result.success.rate)
+    show.err.print(f"{path} lists the {count} worlds that did not succeed.")
+    return {"failures": {"file": str(path), "hash": worlds.hash, "worlds": count}}

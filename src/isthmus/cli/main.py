@@ -18,6 +18,8 @@ VERBS = {
     "list": "robots, tasks and methods, and the parameters of a robot",
     "train": "train a policy over thousands of worlds",
     "eval": "measure a policy: success with its interval, and each reward term",
+    "compare": "compare policies world by world: inside, outside, in realities, after a change",
+    "probe": "how much of the world can be read from what a policy knows",
     "play": "watch a policy in the browser and change its world",
     "export": "write a policy as a controller for the robot",
     "robot": "a virtual robot in its own process, on the same link as hardware",
@@ -26,7 +28,10 @@ VERBS = {
     "doctor": "what this machine can do, how fast, and what is missing",
 }
 
-LAB = ("mujoco", "mujoco_menagerie", "torch", "onnx", "onnxscript", "safetensors", "scipy", "tensorboard", "trimesh", "viser")
+LAB = (
+    *("matplotlib", "mujoco", "mujoco_menagerie", "torch", "onnx", "onnxscript"),
+    *("safetensors", "scipy", "tensorboard", "trimesh", "viser"),
+)
 """Packages that a robot's own computer does without."""
 
 

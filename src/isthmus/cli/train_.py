@@ -2,6 +2,7 @@
 
 example: isthmus train go1/walk -o runs/a --minutes 5
 example: isthmus train go1/hard --method student --teacher runs/teacher -o runs/student
+example: isthmus train go1/hard --from runs/a --belief unit7.json --kl 0.1 -o runs/unit7
 """
 
 from __future__ import annotations
@@ -35,8 +36,26 @@ class Args:
     """Seconds of the past that a convolution sees."""
     every: int = 1
     """Ticks from one estimate of the world to the next; the policy still acts at every tick."""
+    base: Path | None = None
+    """Controller that the policy corrects: the folder of a run, or a TOML file with a linear law."""
+    reach: float = 0.5
+    """With --base, part of the task's reach that the correction may use, above 0 and up to 1."""
+    start: Annotated[Path | None, tyro.conf.arg(name="from")] = None
+    """Run to fine-tune: begin with its policy and its critic."""
+    kl: float = 0.05
+    """With --from, how far the policy may move, nats per action vector; 0 sets no bound."""
+    blind_critic: bool = False
+    """Give the critic only what the policy observes, not the true state and e."""
     belief: Path | None = None
     """File with the distribution of worlds to train over; by default the robot's prior."""
+    width: float = 1.0
+    """Times as wide about nominal: 0 is the nominal world alone, 2 twice the ranges, as far as the hard bounds."""
+    adr: bool = False
+    """Begin near nominal and widen the range of each parameter by itself, as far as the policy copes."""
+    revisit: float = 0.0
+    """Share of episodes in worlds where the policy failed before; 0.3 if only --failures are given."""
+    failures: tuple[Path, ...] = ()
+    """Worlds known to fail: files of `isthmus eval --failures`, beliefs, or recordings that know their e."""
     minutes: float = 0.0
     """Training time. Without --minutes and --steps, the task's own budget."""
     steps: int = 0
@@ -56,10 +75,10 @@ class Args:
 def run(args: Args) -> int:
     if args.out == Path():
         raise BadInput("say where the run goes: -o FOLDER.")
-    for name in ("minutes", "steps", "worlds", "seed", "save_every"):
+    for name in ("minutes", "steps", "worlds", "seed", "save_every", "kl", "width"):
         if not 0 <= getattr(args, name) < math.inf:
             raise BadInput(f"--{name.replace('_', '-')} must be a finite number, not negative.")
-    from isthmus.adapt import methods
+    from isthmus.adapt import methods, sampling
     from isthmus.learn.evaluate import evaluate
     from isthmus.learn.train import Progress, train
     from isthmus.learn.trainer import Trainer
@@ -79,9 +98,8 @@ def run(args: Args) -> int:
         _check_resumed(args)
         trainer = methods.resume(args.out, args.steps, args.minutes, work)
     else:
-        plan, task, belief, teacher = _new(args)
-        trainer = methods.begin(args.out, plan, task, belief, work, teacher)
-    found = trainer.run
+        trainer = methods.begin(args.out, *_new(args), work)
+    found, reached = trainer.run, sampling.reached(trainer)
     with show.bar("evaluating") as bar:
         result = evaluate(
             found.task, trainer.actor.eval(), worlds=200, seed=found.plan.seed + 1, belief=found.belief, report=bar.update
@@ -96,21 +114,32 @@ def run(args: Args) -> int:
             "seconds": trainer.seconds,
             "level": trainer.env.curriculum.level.name,
             "evaluation": result.to_dict(),
+            **({"adr": [dataclasses.asdict(row) for row in reached]} if reached else {}),
         })  # fmt: skip
     else:
         show.out.print(f"trained {found.plan.task} for {trainer.seconds:.0f} s, {trainer.steps / 1e6:.1f} million ticks")
         show.out.print(f"success in {show.rate(result.success)} of worlds")
         for name, (mean, error) in result.metrics.items():
             show.out.print(f"{name.replace('_', ' ')} {mean:.3f} ± {1.96 * error:.3f}")
+        if reached:
+            _print_ranges(reached, args.out / sampling.REACHED)
         show.out.print(f"see it: {Path(sys.argv[0]).with_name('isthmus')} play {args.out}")
     return 0
 
 
+def _print_ranges(reached, path: Path) -> None:
+    rows = [[r.name, f"{r.nominal:.4g}", f"{r.low:.4g} to {r.high:.4g}", r.unit, f"{100 * r.width:.0f} %"] for r in reached]
+    show.out.print(show.table("", ["parameter", "nominal", "range", "unit", "of what is possible"], rows, right=(1, 4)))
+    show.out.print(f"the same as a belief: {path}")
+
+
 def _new(args: Args):
-    """Plan, task, belief and teacher of a new run, as the options ask for them."""
-    from isthmus.adapt import methods
+    """Plan, task, belief and parents of a new run, as the options ask for them."""
+    from isthmus.adapt import methods, sampling
     from isthmus.learn import runs
+    from isthmus.learn.finetune import plan_from
     from isthmus.learn.recipes import budget, recipe
+    from isthmus.learn.residual import read_base
     from isthmus.tasks import get_task
     from isthmus.world import Belief, adopt
 
@@ -119,18 +148,60 @@ def _new(args: Args):
     task = get_task(args.task)
     if args.method not in methods.METHODS:
         raise unknown("method", args.method, methods.METHODS)
+    _check_together(args)
     if args.teacher is not None and args.method not in ("student", "rma"):
         raise BadInput(f"--teacher goes with --method student or rma, not with {args.method}.")
     belief = task.robot.prior
     if args.belief is not None:
         belief = adopt(Belief.load(args.belief), task.robot.space, str(args.belief))
+    belief = belief.scaled(args.width)
     teacher = runs.load(args.teacher) if args.teacher is not None else None
-    settings = teacher.plan.settings if teacher else recipe(args.task)
+    start = runs.load(args.start) if args.start is not None else None
+    taken = start or teacher
+    settings = taken.plan.settings if taken else recipe(args.task)
     if args.worlds:
         settings = dataclasses.replace(settings, worlds=args.worlds)
+    if args.blind_critic:
+        settings = dataclasses.replace(settings, asymmetric=False)
     minutes = args.minutes if args.minutes or args.steps else budget(args.task, args.method)
-    context = methods.context_of(args.method, args.memory, args.history, args.every, teacher)
-    return runs.Plan(args.task, args.method, args.seed, args.steps, minutes, settings, context), task, belief, teacher
+    weights = None
+    if start:
+        plan = plan_from(start, task, args.kl)
+    else:
+        context = methods.context_of(args.method, args.memory, args.history, args.every, teacher)
+        base, weights = read_base(args.base, task, args.reach) if args.base is not None else (None, None)
+        plan = runs.Plan(args.task, args.method, context=context, base=base)
+    plan = dataclasses.replace(plan, seed=args.seed, steps=args.steps, minutes=minutes, settings=settings)
+    plan, known = sampling.asked(plan, args.adr, args.revisit, args.failures, task.robot)
+    return plan, task, belief, methods.Parents(teacher, weights, start, known)
+
+
+NAMES = {"start": "from"}
+"""Options that have another name on the command line."""
+
+
+def _given(args: Args, *names: str) -> list[str]:
+    """Which of these options were given, as they are written."""
+    defaults = {field.name: field.default for field in dataclasses.fields(Args)}
+    return [f"--{NAMES.get(n, n).replace('_', '-')}" for n in names if getattr(args, n) != defaults[n]]
+
+
+def _check_together(args: Args) -> None:
+    """Options that say nothing, or contradict each other, are errors."""
+    looking = ("memory", "history", "every")
+    if args.start is not None:
+        for option in _given(args, "method", "teacher", "base", "reach", "blind_critic", *looking):
+            raise BadInput(f"{option} does not go with --from: what a policy is stays as it is in {args.start}.")
+        return
+    for option in _given(args, "kl"):
+        raise BadInput(f"{option} goes with --from RUN.")
+    if args.base is None:
+        for option in _given(args, "reach"):
+            raise BadInput(f"{option} goes with --base BASE.")
+    elif args.method != "ppo":
+        raise BadInput(f"--base does not go with --method {args.method}: only ppo learns to correct another controller.")
+    if args.blind_critic and args.method != "ppo":
+        raise BadInput(f"--blind-critic goes with --method ppo, not with {args.method}.")
 
 
 def _check_resumed(args: Args) -> None:
@@ -140,7 +211,7 @@ def _check_resumed(args: Args) -> None:
     free = ("task", "out", "minutes", "steps", "save_every", "resume", "json")
     for field in dataclasses.fields(Args):
         if field.name not in free and getattr(args, field.name) != field.default:
-            raise BadInput(f"--{field.name.replace('_', '-')} cannot change in a resumed run.")
+            raise BadInput(f"{_given(args, field.name)[0]} cannot change in a resumed run.")
     trained = runs.load(args.out).plan.task
     if args.task and args.task != trained:
         raise BadInput(f"{args.out} is a run of {trained}, not of {args.task}.")

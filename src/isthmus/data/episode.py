@@ -59,7 +59,8 @@ class Episode:
     """(T,) per name: timing, state of the guard, whatever else was noted per tick."""
     events: tuple[Event, ...] = ()
     origin: Mapping[str, Any] = field(default_factory=dict)
-    """Where it came from: `source` (real, virtual, sim, import), `unit`, `controller_hash`, `started` (Unix s), `parents`."""
+    """Where it came from: `source` (real, virtual, sim, import), `unit`, `controller_hash`, `started` (Unix s), `parents`,
+    and `e` where it is known (name -> value, nominal where left out)."""
     complete: bool = True
     """False: the recording was cut."""
 

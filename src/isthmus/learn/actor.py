@@ -6,103 +6,30 @@
     action   = net(normalize(history), z)                                              (n, m)
     target   = clip(default + gait(phase) + reach · mix (clip(action) + reflex))       (n, m)
 
+An actor may correct another controller, its base: a law or an actor, frozen. Then it also sees the base's target, and
+
+    target   = clip(base's target + share · reach · mix clip(action))                  (n, m)
+
 What the module remembers between ticks (`Memory`) goes in and out explicitly, so that it can be exported as a graph.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import torch
 from torch import Tensor, nn
 
-from isthmus.data.contract import Contract, Signal
-from isthmus.errors import BadInput, unknown
-from isthmus.learn.context import Context, Estimator, Guessed, Told
-from isthmus.learn.mirror import Part, Symmetric, reflection
+from isthmus.data.contract import Law
+from isthmus.errors import BadInput
+from isthmus.learn.context import Estimator, Guessed, Told
+from isthmus.learn.law import Linear
+from isthmus.learn.mirror import Symmetric, reflection
 from isthmus.learn.nets import Normalizer, mlp
-from isthmus.learn.prepare import prepare, prepared_labels
-from isthmus.sim.robot import Mirror
-from isthmus.tasks.env import Env, privileged_signals
-from isthmus.tasks.task import Policy, Task
+from isthmus.learn.prepare import prepare
+from isthmus.learn.shape import Shape
+from isthmus.tasks.env import Env
+from isthmus.tasks.state import limits_of
 
 Memory = dict[str, Tensor]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Everything that fixes an actor's inputs and outputs."""
-
-    signals: tuple[Signal, ...]
-    """Inputs: signals of the robot and the task's command."""
-    target: Signal
-    default: tuple[float, ...]
-    policy: Policy
-    rate: float
-    """Control ticks per second: the clock of a gait advances by it."""
-    hidden: tuple[int, ...] = (128, 128)
-    mirror: Mirror | None = None
-    """Makes left and right exactly alike, where the robot is."""
-    context: Context = field(default_factory=Context)
-    told: tuple[Signal, ...] = ()
-    """What the simulator tells a teacher, beside the signals."""
-
-    @staticmethod
-    def of(task: Task, hidden: tuple[int, ...] = (128, 128), mirrored: bool = True, context: Context | None = None) -> Shape:
-        """The shape of an actor for a task; observing what the robot cannot sense is an error."""
-        context = context or Context()
-        check_history(task, context)
-        contract = task.robot.contract
-        offered = sensed(contract, task)
-        wanted = [*task.policy.observe, *(r.observe for r in task.policy.reflexes)]
-        names = [name for o in wanted for name in (o.signal, o.minus) if name]
-        gate = [task.policy.gait.gate] if task.policy.gait else []
-        chosen = tuple(dict.fromkeys(_pick(name, offered, task) for name in (*names, *gate)))
-        mirror = task.robot.mirror if mirrored else None
-        told = privileged_signals(task) if context.source == "privileged" else ()
-        return Shape(chosen, contract.target, task.robot.default, task.policy, contract.rate, hidden, mirror, context, told)
-
-    @property
-    def depth(self) -> int:
-        """Frames that are remembered."""
-        return max(self.policy.history, self.context.frames(self.rate))
-
-    def parts(self) -> list[Part]:
-        """Labels of one frame of the observation, part by part."""
-        by_name = {s.name: s for s in self.signals}
-        found = [prepared_labels(o, by_name[o.signal]) for o in self.policy.observe]
-        clock: list[Part] = [(["sin", "cos"], "phase")] if self.policy.gait else []
-        return [*found, *clock, self.action()]
-
-    def action(self) -> Part:
-        """Labels of the action."""
-        return (list(self.policy.actions), "action") if self.policy.mix else (list(self.target.labels), "target")
-
-
-def check_history(task: Task, context: Context) -> None:
-    """A window of the past must fit into what a link delivers between the start of an episode and its end."""
-    rate = task.robot.contract.rate
-    if context.source != "convolution":
-        return
-    if context.history > task.episode:
-        raise BadInput(
-            f"a history of {context.history:g} s is longer than the link can give: an episode of {task.name} lasts "
-            f"{task.episode:g} s."
-        )
-    if context.history * rate < 2:
-        raise BadInput(f"a history of {context.history:g} s is less than two ticks of {task.robot.name}, {2 / rate:g} s.")
-
-
-def sensed(contract: Contract, task: Task) -> dict[str, Signal]:
-    """Signals that reach the policy on the robot: its sensors' and the operator's command."""
-    named = {s.name: s for s in contract.signals}
-    return named | ({task.command.signal.name: task.command.signal} if task.command else {})
-
-
-def _pick(name: str, offered: dict[str, Signal], task: Task) -> Signal:
-    if name not in offered:
-        raise unknown("signal", name, offered, f"the observation of {task.name}: {task.robot.name} cannot sense it")
-    return offered[name]
 
 
 class Actor(nn.Module):
@@ -126,9 +53,9 @@ class Actor(nn.Module):
             self.register_buffer("gait_lift", torch.tensor(self.gait.lift, dtype=torch.float32))
         reach = shape.policy.reach if isinstance(shape.policy.reach, tuple) else (shape.policy.reach,) * m
         self.register_buffer("default", torch.tensor(shape.default, dtype=torch.float32))
-        self.register_buffer("reach", torch.tensor(reach, dtype=torch.float32))
-        self.register_buffer("low", torch.tensor(shape.target.low or (-float("inf"),) * m, dtype=torch.float32))
-        self.register_buffer("high", torch.tensor(shape.target.high or (float("inf"),) * m, dtype=torch.float32))
+        self.register_buffer("reach", torch.tensor(reach, dtype=torch.float32) * shape.share)
+        for name, end in zip(("low", "high"), limits_of(shape.target), strict=True):
+            self.register_buffer(name, end)
         if shape.policy.mix:
             if {len(row) for row in shape.policy.mix} != {m} or not len(shape.policy.mix) == len(shape.policy.actions) == m:
                 raise BadInput(f"a mix is a square table with {m} rows, and {m} named actions.")
@@ -136,6 +63,7 @@ class Actor(nn.Module):
         if shape.policy.reflexes:
             gains = [torch.tensor(r.gain, dtype=torch.float32) for r in shape.policy.reflexes]
             self.register_buffer("reflex", torch.cat(gains, dim=1))
+        self.base = _base(shape)
         self.estimator: Estimator | None = None
         if shape.context.estimated:
             mirror = reflection(parts, shape.mirror) if shape.mirror else None
@@ -151,7 +79,8 @@ class Actor(nn.Module):
     def _net(self, m: int, told: int) -> nn.Module:
         shape, context, k = self.shape, self.shape.context, self.seen
         known = context.size if told or self.estimator else 0
-        body = mlp(k + known, shape.hidden, m, 0.01)
+        # What corrects a base begins as no correction at all.
+        body = mlp(k + known, shape.hidden, m, 0.01 if self.base is None else 0.0)
         net: nn.Module = Told(body, k, told, context) if told else Guessed(body, k, known) if self.estimator else body
         if shape.mirror is None:
             return net
@@ -173,6 +102,8 @@ class Actor(nn.Module):
             kept |= {"phase": torch.zeros(n, 1), "gate": torch.zeros(n, 1)}
         if self.estimator is not None:
             kept |= self.estimator.memory(n)
+        if self.base is not None:
+            kept |= {"base_target": torch.zeros(n, m)} | {f"base.{k}": v for k, v in self.base.memory(n).items()}
         return kept | {"reflex": torch.zeros(n, m)} if self.shape.policy.reflexes else kept
 
     def observe(self, signals: dict[str, Tensor], memory: Memory) -> tuple[Tensor, Memory]:
@@ -186,6 +117,11 @@ class Actor(nn.Module):
         if self.shape.policy.reflexes:
             seen = [prepare(r.observe, signals, self.default) for r in self.shape.policy.reflexes]
             kept["reflex"] = torch.cat(seen, dim=1) @ self.reflex.T
+        if self.base is not None:
+            inner = {k.removeprefix("base."): v for k, v in memory.items() if k.startswith("base.")}
+            kept["base_target"], inner = self.base(signals, inner)
+            kept |= {f"base.{k}": v for k, v in inner.items()}
+            parts.append(kept["base_target"] - self.default)
         frame = torch.cat([*parts, memory["action"]], dim=1)[:, None]
         shifted = torch.cat([memory["frames"][:, 1:], frame], dim=1)
         filled = frame.expand(-1, self.shape.depth, -1)
@@ -214,7 +150,7 @@ class Actor(nn.Module):
             action = action + memory["reflex"]
         if self.shape.policy.mix:
             action = action @ self.mix.T
-        target = self.default + self.reach * action
+        target = (self.default if self.base is None else memory["base_target"]) + self.reach * action
         if self.gait is not None:
             swing = torch.sin(2 * torch.pi * (memory["phase"] + self.gait_offset)).clamp_min(0.0)
             target = target + self.gait_lift * swing * memory["gate"]
@@ -240,3 +176,12 @@ def forget(memory: Memory, ids: Tensor) -> None:
     """Clear the memory of worlds that start a new episode, in place."""
     for value in memory.values():
         value[ids] = 0.0
+
+
+def _base(shape: Shape) -> Actor | Linear | None:
+    """The controller that an actor corrects; its weights stay as they are."""
+    if shape.base is None:
+        return None
+    if isinstance(shape.base, Law):
+        return Linear(shape.base, shape.target)
+    return Actor(shape.base).eval().requires_grad_(False)

@@ -99,7 +99,7 @@ class Convolution(nn.Module):
 class Recurrent(nn.Module):
     """φ with a memory h: a gated recurrent unit (Cho et al., 2014).
 
-    r, u = σ(W [x, h]),   c = tanh(V [x, r h]),   h' = (1 - u) h + u c
+    r, u = σ(A x + B h),   c = tanh(C x + D r h),   h' = (1 - u) h + u c
     """
 
     def __init__(self, frame: int, context: Context):
@@ -107,15 +107,28 @@ class Recurrent(nn.Module):
         w = context.hidden
         self.width = w
         self.embed = nn.Sequential(orthogonal(nn.Linear(frame, w), 2**0.5), nn.ELU())
-        self.gates, self.candidate = nn.Linear(2 * w, 2 * w), nn.Linear(2 * w, w)
+        self.inward = nn.Linear(w, 3 * w)
+        """A and C."""
+        self.gates, self.candidate = nn.Linear(w, 2 * w, bias=False), nn.Linear(w, w, bias=False)
         self.out = nn.Linear(w, context.size)
 
     def step(self, frame: Tensor, h: Tensor) -> Tensor:
         """The memory after one more frame, (n, frame), (n, width) -> (n, width)."""
-        x = self.embed(frame)
-        r, u = torch.sigmoid(self.gates(torch.cat([x, h], dim=1))).split(self.width, dim=1)
-        c = torch.tanh(self.candidate(torch.cat([x, r * h], dim=1)))
-        return h + u * (c - h)
+        return self._renew(self.inward(self.embed(frame)), h)
+
+    def follow(self, frames: Tensor, h: Tensor, fresh: Tensor) -> Tensor:
+        """The memory after each of many frames, (ticks, n, frame) -> (ticks, n, width); cleared before `fresh` ones."""
+        out = []
+        for x, new in zip(self.inward(self.embed(frames)), fresh, strict=True):
+            h = self._renew(x, h * (1.0 - new))
+            out.append(h)
+        return torch.stack(out)
+
+    def _renew(self, x: Tensor, h: Tensor) -> Tensor:
+        w = self.width
+        r, u = torch.sigmoid(x[:, : 2 * w] + self.gates(h)).split(w, dim=1)
+        c = torch.tanh(x[:, 2 * w :] + self.candidate(r * h))
+        return torch.lerp(h, c, u)
 
     def read(self, h: Tensor) -> Tensor:
         return torch.tanh(self.out(h))

@@ -12,6 +12,7 @@ from isthmus.data.rate import Rate
 from isthmus.learn.actor import Actor, forget
 from isthmus.sim.reality import Reality
 from isthmus.tasks.env import Env
+from isthmus.tasks.sampler import succeeded
 from isthmus.tasks.task import Task
 from isthmus.world import Belief
 
@@ -70,7 +71,7 @@ def evaluate(
             report(tick / env.horizon)
     report(1.0)
     assert not waiting.any()
-    good = ~rows["failed"] & (rows["score"] >= task.success)
+    good = succeeded(rows, task.success)
     spread = lambda x: (float(x.mean()), float(x.std(ddof=1) / np.sqrt(len(x))) if len(x) > 1 else float("nan"))  # noqa: E731
     return Evaluation(
         success=Rate.of(int(good.sum()), worlds),

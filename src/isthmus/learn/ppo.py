@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from isthmus.errors import BadInput
 from isthmus.learn.actor import Actor, Memory, forget
+from isthmus.learn.bound import Bound, divergence
 from isthmus.learn.mirror import Symmetric
 from isthmus.learn.nets import Normalizer, mlp
 from isthmus.tasks.env import Env
@@ -44,10 +45,12 @@ class PPO:
     min_std: float = 0.05
     mirror: bool = True
     """Make the policy treat left and right alike, where the robot is symmetric."""
+    asymmetric: bool = True
+    """The critic sees the true state and e; otherwise only what the policy observes."""
 
 
 class Critic(nn.Module):
-    """The value of a state, from all that the simulator knows."""
+    """The value of a state, from all that the simulator knows, or from what the policy observes."""
 
     def __init__(self, inputs: int, hidden: tuple[int, ...]):
         super().__init__()
@@ -95,9 +98,23 @@ class Collector:
 
     def __init__(self, env: Env, actor: Actor, critic: Critic, config: PPO, generator: torch.Generator):
         self.env, self.actor, self.critic, self.config, self.generator = env, actor, critic, config, generator
-        self.memory: Memory = actor.memory(env.n)
-        self.observation, self.memory = actor.observe(actor.sees(env), self.memory)
-        self.critic_input = env.critic()
+        if not config.asymmetric:
+            env.at_end = self._note_last
+        self.begin()
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Observe with an empty memory."""
+        self.memory: Memory = self.actor.memory(self.env.n)
+        self._look()
+
+    def _look(self) -> None:
+        self.observation, self.memory = self.actor.observe(self.actor.sees(self.env), self.memory)
+        self.critic_input = self.env.critic() if self.config.asymmetric else self.observation
+
+    def _note_last(self, ids: Tensor) -> None:
+        """What a blind critic sees while worlds `ids` are where their episode ended, (n, inputs)."""
+        self._last, _ = self.actor.observe(self.actor.sees(self.env), self.memory)
 
     def collect(self) -> tuple[Batch, list[dict]]:
         """Experience of one iteration, and the statistics of the episodes that ended in it.
@@ -126,18 +143,18 @@ class Collector:
             obs[t], cri[t] = self.observation, self.critic_input
             mean[t] = actor.act(self.observation)
             act[t] = mean[t] + std * torch.randn(n, m, generator=self.generator)
-            step = env.step(actor.target(act[t], self.memory))
+            target = actor.target(act[t], self.memory)
+            self.memory = actor.remember(self.memory, act[t])
+            step = env.step(target)
             rew[t] = step.reward
             if len(step.last_critic):
-                cut.append((t, step.timed_out, step.last_critic))
+                cut.append((t, step.timed_out, step.last_critic if c.asymmetric else self._last[step.timed_out]))
             done = step.failed | step.timed_out
             ended[t] = done.float()
-            self.memory = actor.remember(self.memory, act[t])
             if done.any():
                 forget(self.memory, done)
                 finished.append(step.finished)
-            self.observation, self.memory = actor.observe(actor.sees(env), self.memory)
-            self.critic_input = env.critic()
+            self._look()
         val = self.critic(cri.flatten(0, 1)).view(steps, n)
         for t, timed_out, last in cut:
             # The episode was cut by the clock, not lost: what would have followed still counts.
@@ -157,9 +174,12 @@ class Collector:
 
 
 class Learner:
-    def __init__(self, actor: Actor, critic: Critic, config: PPO, generator: torch.Generator):
-        self.actor, self.critic, self.config, self.generator = actor, critic, config, generator
-        self.parameters = [*actor.parameters(), *critic.parameters()]
+    def __init__(self, actor: Actor, critic: Critic, config: PPO, generator: torch.Generator, bound: Bound | None = None):
+        """With a `bound` the policy stays near another one, and the scale of its inputs stays as it is."""
+        self.actor, self.critic, self.config, self.generator, self.bound = actor, critic, config, generator, bound
+        self.policy_weight = 1.0
+        """0 trains the critic alone."""
+        self.parameters = [p for p in (*actor.parameters(), *critic.parameters()) if p.requires_grad]
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.step_size, eps=1e-5, fused=True)
         self.step_size = config.step_size
 
@@ -182,10 +202,13 @@ class Learner:
                 for key, value in got.items():
                     sums[key] += value
                 count += 1
+        found = {k: v / max(count, 1) for k, v in sums.items()} | {"step_size": self.step_size}
+        self.critic.normalize.update(batch.critic)
+        if self.bound is not None:
+            return found | {"kl_from_start": self.bound.hold(obs), "kl_weight": self.bound.weight}
         net = self.actor.net
         self.actor.normalize.update(batch.observation, net.reflect if isinstance(net, Symmetric) else None)
-        self.critic.normalize.update(batch.critic)
-        return {k: v / max(count, 1) for k, v in sums.items()} | {"step_size": self.step_size}
+        return found
 
     def _step(self, data: list[Tensor], old_log_std: Tensor) -> dict[str, float]:
         c = self.config
@@ -196,12 +219,12 @@ class Learner:
         ratio = torch.exp(logp - old_logp)
         policy_loss = -torch.minimum(ratio * adv, ratio.clamp(1 - c.clip, 1 + c.clip) * adv).mean()
         value_loss = (self.critic.net(cri)[:, 0] - ret).square().mean()
-        loss = policy_loss + c.value_weight * value_loss - c.entropy * log_std.sum()
+        improve = policy_loss - c.entropy * log_std.sum() + (self.bound.penalty(obs, mean) if self.bound else 0.0)
+        loss = self.policy_weight * improve + c.value_weight * value_loss
         with torch.no_grad():
-            spread = torch.exp(2 * (old_log_std - log_std))
-            shift = (mean - old_mean).square() * torch.exp(-2 * log_std)
-            kl = float((log_std - old_log_std + 0.5 * (spread + shift) - 0.5).sum(1).mean())
-            self._follow(kl)
+            kl = float(divergence(old_mean, old_log_std, mean, log_std))
+            if self.policy_weight:
+                self._follow(kl)
         if not torch.isfinite(loss):
             raise BadInput("learning broke down: the loss is no longer a number; the last checkpoint is whole.")
         self.optimizer.zero_grad(set_to_none=True)

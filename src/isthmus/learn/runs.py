@@ -2,6 +2,8 @@
 
 run.json              task, settings, seeds, hashes of model, space and belief, versions, state of the code
 belief.json           the distribution of worlds it trains over
+failures.json         worlds known to fail, if it was given some
+adr.json              the ranges that automatic randomization reached
 checkpoints/          the newest states, each enough to go on exactly as if never stopped
 metrics.jsonl         one row per iteration
 events/               the same as TensorBoard curves
@@ -22,6 +24,7 @@ from typing import Any
 import torch
 
 from isthmus import __version__
+from isthmus.data.contract import Law
 from isthmus.errors import BadInput
 from isthmus.files import content_hash, read_json, write_json
 from isthmus.learn import checkpoint
@@ -50,9 +53,46 @@ class Plan:
     """What the policy knows of its world beside the last few ticks."""
     teacher: str = ""
     """Hash of the run that taught this one."""
+    base: Base | None = None
+    """What the policy corrects, if it is not alone."""
+    start: str = ""
+    """Hash of the run that this one fine-tunes."""
+    kl: float = 0.0
+    """How far fine-tuning may move the policy, nats; 0 means any distance."""
+    adr: bool = False
+    """Widen the ranges of the worlds by themselves, instead of drawing from the belief."""
+    revisit: float = 0.0
+    """Share of episodes in worlds where the policy failed before."""
+    failures: str = ""
+    """Hash of the failures that were known at the start, in failures.json."""
 
     def shape(self, task: Task) -> Shape:
-        return Shape.of(task, self.settings.hidden, self.settings.mirror, self.context)
+        base, share = (self.base.shape(), self.base.share) if self.base else (None, 1.0)
+        return Shape.of(task, self.settings.hidden, self.settings.mirror, self.context, base, share)
+
+
+@dataclass(frozen=True)
+class Base:
+    """A controller under a policy: a law, or the policy of another run, whose weights are in this run's checkpoints."""
+
+    law: Law | None = None
+    plan: Plan | None = None
+    run: str = ""
+    """Hash of the run that the policy comes from."""
+    share: float = 0.5
+    """Part of the task's reach that the correction may use."""
+
+    def __post_init__(self) -> None:
+        if (self.law is None) == (self.plan is None):
+            raise BadInput("a base is a law or a policy, one of the two.")
+        if not 0 < self.share <= 1:
+            raise BadInput(f"the correction of a base may use a part of the reach above 0 and up to 1, not {self.share:g}.")
+
+    def shape(self) -> Law | Shape:
+        if self.plan is None:
+            assert self.law is not None
+            return self.law
+        return self.plan.shape(get_task(self.plan.task))
 
 
 @dataclass(frozen=True)
@@ -100,8 +140,8 @@ def create(folder: Path, plan: Plan, task: Task, belief: Belief) -> Run:
     return Run(folder, plan, task, belief, record)
 
 
-_UNBORN = {"belief", ".belief", ".run", "teacher"}
-"""What a run may have before it begins: its belief, halves of files, and a teacher of its own."""
+_UNBORN = {"belief", ".belief", ".run", "teacher", "failures", ".failures"}
+"""What a run may have before it begins: its belief, known failures, halves of files, and a teacher of its own."""
 
 
 def load(folder: Path) -> Run:
@@ -112,7 +152,10 @@ def load(folder: Path) -> Run:
     record = read_json(folder / "run.json")
     if record.get("hash") != content_hash({k: v for k, v in record.items() if k != "hash"}):
         raise BadInput(f"{folder / 'run.json'} was altered after it was written: its hash does not fit.")
-    plan = build(Plan, record.get("plan"), f"{folder / 'run.json'}: plan")
+    try:
+        plan = build(Plan, record.get("plan"), f"{folder / 'run.json'}: plan")
+    except RecursionError:
+        raise BadInput(f"{folder / 'run.json'}: the plan has too many bases on bases.") from None
     task = get_task(plan.task)
     for what, now in (("space", task.robot.space.hash), ("model", task.robot.model_hash)):
         if record.get(f"{what}_hash") != now:

@@ -20,6 +20,7 @@ from isthmus.learn.actor import Actor
 from isthmus.learn.ppo import Collector, Critic, Learner
 from isthmus.learn.runs import Run, fill
 from isthmus.tasks.env import Env
+from isthmus.tasks.sampler import Sampler
 
 
 class Trainer:
@@ -27,13 +28,15 @@ class Trainer:
 
     optimizer: torch.optim.Optimizer
 
-    def __init__(self, run: Run):
+    def __init__(self, run: Run, sampler: Sampler | None = None):
+        """`sampler` chooses the worlds; without one they are drawn from the run's belief."""
         self.run = run
         seeds = np.random.SeedSequence(run.plan.seed).generate_state(3)
         torch.manual_seed(int(seeds[0]))
         self.generator = torch.Generator().manual_seed(int(seeds[1]))
         dumps = run.folder / "blowups"
-        self.env = Env(run.task, run.plan.settings.worlds, seed=int(seeds[2]), belief=run.belief, dumps=dumps)
+        n = run.plan.settings.worlds
+        self.env = Env(run.task, n, seed=int(seeds[2]), belief=run.belief, dumps=dumps, sampler=sampler)
         self.actor = Actor(run.plan.shape(run.task), run.plan.settings.init_std)
         self.modules: dict[str, nn.Module] = {"actor": self.actor}
         """Everything with weights or statistics, by name."""
@@ -62,6 +65,7 @@ class Trainer:
         self.steps += steps
         self.seconds += spent
         metrics |= {"level": float(self.env.curriculum.index), "lost_worlds": float(self.env.worlds_lost)}
+        metrics |= self.env.sampler.metrics()
         metrics["time/steps_per_second"] = steps / spent
         if finished:
             for name in finished[0]:
@@ -123,14 +127,20 @@ class Trainer:
 
 
 class PPOTrainer(Trainer):
-    def __init__(self, run: Run):
-        super().__init__(run)
+    def __init__(self, run: Run, sampler: Sampler | None = None):
+        super().__init__(run, sampler)
         c = run.plan.settings
-        self.critic = Critic(self.env.critic_size, c.critic_hidden)
+        self.critic = Critic(self.env.critic_size if c.asymmetric else self.actor.inputs, c.critic_hidden)
         self.modules["critic"] = self.critic
         self.collector = Collector(self.env, self.actor, self.critic, c, self.generator)
         self.learner = Learner(self.actor, self.critic, c, self.generator)
         self.optimizer = self.learner.optimizer
+
+    def take_base(self, base: Actor) -> None:
+        """Take over the weights of the policy that this one corrects."""
+        assert isinstance(self.actor.base, Actor)
+        self.actor.base.load_state_dict(base.state_dict())
+        self.collector.begin()
 
     def learn(self) -> tuple[dict[str, float], int, list[dict]]:
         started = time.perf_counter()

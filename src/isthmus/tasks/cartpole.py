@@ -63,6 +63,7 @@ def balance() -> Task:
             "tilt": lambda s: s.qpos[:, 1].abs(),
             "distance": lambda s: s.qpos[:, 0].abs(),
             "force": lambda s: s.torque[:, 0].abs(),
+            "power": terms.energy,
         },
         policy=Policy(
             observe=(

@@ -83,6 +83,11 @@ def change(s: State) -> Tensor:
     return terms.action_rate(s) / HOVER**2
 
 
+def effort(s: State) -> Tensor:
+    """Power of the rotors as an ideal propeller's, thrust to the power 3/2, in units of hovering."""
+    return (s.torque.clamp_min(0.0) / HOVER).pow(1.5).mean(1)
+
+
 def lost(s: State, lowest: float = 0.05, furthest: float = 3.0) -> Tensor:
     """Closer than `lowest` m to the ground, or further than `furthest` m from the commanded place."""
     return (s.qpos[:, 2] < lowest) | (distance(s) > furthest)
@@ -122,6 +127,7 @@ def hover() -> Task:
             "distance": distance,
             "tilt_degrees": lambda s: torch.rad2deg(torch.acos((-s.gravity[:, 2]).clamp(-1, 1))),
             "heading_error": heading_error,
+            "effort": effort,
         },
         policy=Policy(
             observe=(

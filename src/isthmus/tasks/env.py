@@ -20,16 +20,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.data.contract import Signal
+from isthmus.errors import BadInput
 from isthmus.sim.blowup import Recorder
 from isthmus.sim.disturb import Disturber
 from isthmus.sim.engine import Engine
 from isthmus.sim.reality import RealEngine, Reality
+from isthmus.tasks.changes import Changes
 from isthmus.tasks.curriculum import Curriculum
 from isthmus.tasks.feet import Feet
 from isthmus.tasks.sampler import Draws, Sampler
-from isthmus.tasks.state import State, rotate_inverse
-from isthmus.tasks.task import Task
+from isthmus.tasks.state import State, limits_of, rotate_inverse
+from isthmus.tasks.task import Task, privileged_signals
 from isthmus.world import Belief
 
 AGAIN = 0xA6A1
@@ -62,9 +63,10 @@ class Env:
         dumps: Path | None = None,
         e: np.ndarray | None = None,
         reality: Reality | None = None,
+        sampler: Sampler | None = None,
     ):
         """`belief` replaces the robot's prior; `e`, (n, d), fixes the worlds instead, one value each. With a `reality` all of
-        them are that robot, missing physics, wiring and sensors included.
+        them are that robot, missing physics, wiring and sensors included. A `sampler` chooses the worlds in its own way.
 
         In training, commands change within an episode, first episodes have random lengths and the curriculum moves;
         in evaluation every episode is full length at the last level. Then the first episode of each world depends on the
@@ -89,20 +91,15 @@ class Env:
         target = robot.contract.target
         m, feet = target.size, len(robot.feet)
         self.default = torch.tensor(robot.default, dtype=torch.float32)
-        inf = float("inf")
-        self.limits = (
-            torch.tensor(target.low or (-inf,) * m, dtype=torch.float32),
-            torch.tensor(target.high or (inf,) * m, dtype=torch.float32),
-        )
+        self.limits = limits_of(target)
         self.command = torch.zeros(n, task.command.signal.size if task.command else 0)
         self.hold = torch.zeros(n)
         self.age = torch.zeros(n, dtype=torch.long)
         """Ticks since the start of the episode."""
         self.skipped = torch.zeros(n, dtype=torch.long)
         """Ticks by which an episode was made shorter at its start."""
-        self.until_change = np.full(n, np.inf)
-        """s until numbers of the world change."""
-        self.sampler: Sampler = Draws()
+        self.changes = Changes(task.change if self._fixed is None else None, n, self.engine.tick)
+        self.sampler: Sampler = sampler if sampler is not None else Draws()
         self.begun = torch.zeros(n, dtype=torch.long)
         """Level of the curriculum at which the episode began."""
         self.sent = torch.zeros(3, n, m)
@@ -136,7 +133,7 @@ class Env:
 
     def _level_changed(self) -> None:
         level = self.curriculum.level
-        self.belief = self.prior if level.width >= 1 else self.prior.narrow(level.width)
+        self.belief = self.prior if level.width == 1 else self.prior.scaled(level.width)
         self.disturber.config = self.task.disturbance.scaled(level.disturbance)
 
     def graduate(self) -> None:
@@ -148,8 +145,7 @@ class Env:
     def _settle(self, ids: np.ndarray) -> None:
         """Draw what will happen in new episodes."""
         self.disturber.reset(ids)
-        if self.task.change is not None and self._fixed is None:
-            self.until_change[ids] = self.rng.uniform(*self.task.change.every, len(ids))
+        self.changes.reset(ids, self.rng)
 
     def change(self, e: np.ndarray, ids: np.ndarray) -> None:
         """Give worlds `ids` the values e, (k, d), at once: also in the middle of an episode."""
@@ -252,17 +248,12 @@ class Env:
 
     def _change_worlds(self) -> None:
         """Draw the numbers that the task lets change anew, where their time has come."""
-        change = self.task.change
-        if change is None or self._fixed is not None:
-            return
-        self.until_change -= self.engine.tick
-        due = np.nonzero(self.until_change <= 0)[0]
+        due = self.changes.advance(self.rng)
         if len(due):
-            columns = [self.task.robot.space.index(name) for name in change.names]
+            columns = [self.task.robot.space.index(name) for name in self.changes.names]
             e = self.engine.e[due]
-            e[:, columns] = self.belief.sample(self.rng, len(due))[:, columns]
+            e[:, columns] = self.sampler.redraw(self.rng, due, self.belief)[:, columns]
             self.change(e, due)
-            self.until_change[due] = self.rng.uniform(*change.every, len(due))
 
     def _remember(self, s: State) -> None:
         self.feet_air = torch.where(s.contact, 0.0, self.feet_air + self.engine.tick)
@@ -372,10 +363,11 @@ class Env:
             "disturber": self.disturber.state(),
             "curriculum": self.curriculum.state(),
             "sampler": self.sampler.state(),
+            "changes": self.changes.state(),
         }
         for prefix, part in parts.items():
             own |= {f"{prefix}.{k}": v for k, v in part.items()}
-        return own | {"worlds_lost": np.array([self.worlds_lost]), "until_change": self.until_change.copy()}
+        return own | {"worlds_lost": np.array([self.worlds_lost])}
 
     def restore(self, state: dict[str, np.ndarray], rng: dict) -> None:
         """Continue exactly where `state` was taken; `rng` is the generator's state."""
@@ -387,8 +379,11 @@ class Env:
         self.engine.restore(pick("engine."))
         self.disturber.restore(pick("disturber."))
         self.sampler.restore(pick("sampler."))
-        self.until_change = state["until_change"].copy()
+        self.changes.restore(pick("changes."))
         for name in _KEPT:
+            saved, here = state[name].shape, tuple(getattr(self, name).shape)
+            if saved != here:
+                raise BadInput(f"the saved {name!r} has shape {saved}, not {here}: {self.task.name} has changed since.")
             setattr(self, name, torch.from_numpy(state[name].copy()))
         self.unit_e = torch.from_numpy(self.task.robot.space.unit(self.engine.e) * 2 - 1).float()
         self.worlds_lost = int(state["worlds_lost"][0])
@@ -397,12 +392,6 @@ class Env:
 
 
 _KEPT = ("command", "hold", "age", "skipped", "begun", "sent", "feet_pos", "feet_force", "feet_air", "joint_speed", "totals")
-
-
-def privileged_signals(task: Task) -> tuple[Signal, ...]:
-    """What a teacher sees beside the robot's signals: nothing that a sensor measures."""
-    force = (Signal("force", "m/s²", ("x", "y", "z"), "body"),) if task.robot.base else ()
-    return (*force, Signal("e", "1", task.robot.space.names))
 
 
 def _engine(task: Task, n: int, threads: int, reality: Reality | None) -> Engine:

@@ -59,6 +59,7 @@ def swingup() -> Task:
             "angle_error": from_upright,
             "upright": lambda s: (from_upright(s) < 0.2).float(),
             "torque": lambda s: s.torque[:, 0].abs(),
+            "power": terms.energy,
         },
         policy=Policy(observe=(Observe("joint_pos", "angle"), Observe("joint_vel", scale=0.2)), reach=TORQUE, clip=1.5),
         start=_start,

@@ -11,6 +11,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from isthmus.data.contract import Signal
+
 
 def rotate_inverse(q: Tensor, v: Tensor) -> Tensor:
     """Express world vectors v, (n, 3), in the frames of unit quaternions q = (w, x, y, z), (n, 4)."""
@@ -23,6 +25,13 @@ def gravity_in(q: Tensor) -> Tensor:
     """The world's down direction in the frames of unit quaternions q, (n, 4) -> (n, 3)."""
     w, x, y, z = q.unbind(1)
     return torch.stack([2 * (w * y - x * z), -2 * (w * x + y * z), 2 * (x * x + y * y) - 1.0], dim=1)
+
+
+def limits_of(signal: Signal) -> tuple[Tensor, Tensor]:
+    """The lowest and the highest value of each component, (m,); infinite where there is no limit."""
+    ends = (signal.low or (-float("inf"),) * signal.size, signal.high or (float("inf"),) * signal.size)
+    low, high = (torch.tensor(end, dtype=torch.float32) for end in ends)
+    return low, high
 
 
 @dataclass

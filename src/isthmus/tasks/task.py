@@ -143,7 +143,7 @@ class Task:
     score: Callable[[State], Tensor]
     """How well the task is done right now, 0 to 1, (n,); an episode's score is its mean over the full length."""
     metrics: dict[str, Callable[[State], Tensor]]
-    """Quantities that an evaluation reports, averaged over ticks."""
+    """Quantities that an evaluation reports, averaged over ticks; the first is the error that the task is about."""
     failures: tuple[Term, ...] = ()
     """Terms whose value is True where the episode ends badly; the weight is added to the reward then."""
     success: float = 0.5
@@ -160,3 +160,9 @@ class Task:
     positive: bool = False
     """Clip each tick's reward at zero: falling early must never pay."""
     doc: str = ""
+
+
+def privileged_signals(task: Task) -> tuple[Signal, ...]:
+    """What a teacher sees beside the robot's signals: nothing that a sensor measures."""
+    force = (Signal("force", "m/s²", ("x", "y", "z"), "body"),) if task.robot.base else ()
+    return (*force, Signal("e", "1", task.robot.space.names))

@@ -102,9 +102,12 @@ class Belief:
         """Every parameter held at its nominal value."""
         return Belief(self.space)
 
-    def narrow(self, width: float) -> Belief:
-        """Shrink the range of every uniform factor towards nominal; width 0 is nominal, 1 is this belief."""
-        return Belief(self.space, tuple(f.narrow(width, self.space) for f in self.factors))
+    def scaled(self, width: float) -> Belief:
+        """Every factor `width` times as wide about its middle, which is nominal for a range.
+
+        0 holds it there, 1 is this belief, more ends at the hard bounds.
+        """
+        return Belief(self.space, tuple(f.scaled(width, self.space) for f in self.factors))
 
     # Files -----------------------------------------------------------------------------------------------------
 

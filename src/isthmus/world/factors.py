@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from isthmus.errors import BadInput, unknown
+from isthmus.world.param import Param
 from isthmus.world.space import Space
 
 MAX_PARTICLES = 1_000_000
@@ -36,8 +37,8 @@ class Factor(Protocol):
         """Marginal quantiles of one of its parameters, same shape as q."""
         ...
 
-    def narrow(self, width: float, space: Space) -> Factor:
-        """The same factor, shrunk towards its middle (width 0) or unchanged (width 1)."""
+    def scaled(self, width: float, space: Space) -> Factor:
+        """The same factor, `width` times as wide about its middle, inside the hard bounds."""
         ...
 
     def without(self, names: set[str]) -> Factor | None:
@@ -68,7 +69,7 @@ class Fixed:
     def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
         return np.full_like(q, self.value, dtype=float)
 
-    def narrow(self, width: float, space: Space) -> Factor:
+    def scaled(self, width: float, space: Space) -> Factor:
         return self
 
     def without(self, names: set[str]) -> Factor | None:
@@ -100,12 +101,12 @@ class Uniform:
     def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
         return self.low + q * (self.high - self.low)
 
-    def narrow(self, width: float, space: Space) -> Factor:
+    def scaled(self, width: float, space: Space) -> Factor:
         centre = float(np.clip(space[self.name].nominal, self.low, self.high))
         if width <= 0:
             return Fixed(self.name, centre)
         ends = (centre + width * (self.low - centre), centre + width * (self.high - centre))
-        return self if width >= 1 else Uniform(self.name, max(ends[0], self.low), min(ends[1], self.high))
+        return self if width == 1 else Uniform(self.name, *_inside(ends, (self.low, self.high), width, space[self.name]))
 
     def without(self, names: set[str]) -> Factor | None:
         return None if self.name in names else self
@@ -139,12 +140,12 @@ class LogUniform:
     def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
         return np.clip(self.low * (self.high / self.low) ** q, self.low, self.high)
 
-    def narrow(self, width: float, space: Space) -> Factor:
+    def scaled(self, width: float, space: Space) -> Factor:
         centre = float(np.clip(space[self.name].nominal, self.low, self.high))
         if width <= 0:
             return Fixed(self.name, centre)
         ends = centre * (self.low / centre) ** width, centre * (self.high / centre) ** width
-        return self if width >= 1 else LogUniform(self.name, max(ends[0], self.low), min(ends[1], self.high))
+        return self if width == 1 else LogUniform(self.name, *_inside(ends, (self.low, self.high), width, space[self.name]))
 
     def without(self, names: set[str]) -> Factor | None:
         return None if self.name in names else self
@@ -189,12 +190,12 @@ class Normal:
         z = np.array([self.mean[i] + (spread * _normal_quantile(float(p)) if spread else 0.0) for p in q])
         return Space((space[name],)).from_unconstrained(z[:, None])[:, 0]
 
-    def narrow(self, width: float, space: Space) -> Factor:
+    def scaled(self, width: float, space: Space) -> Factor:
         if width <= 0:
             mean = Space(tuple(space[n] for n in self.names)).from_unconstrained(np.array(self.mean))
             return Particles(self.names, (tuple(float(v) for v in mean),))
         cov = np.array(self.covariance) * width**2
-        return self if width >= 1 else Normal(self.names, self.mean, tuple(tuple(row) for row in cov.tolist()))
+        return self if width == 1 else Normal(self.names, self.mean, tuple(tuple(row) for row in cov.tolist()))
 
     def without(self, names: set[str]) -> Factor | None:
         kept = [i for i, name in enumerate(self.names) if name not in names]
@@ -243,13 +244,13 @@ class Particles:
         reached = np.cumsum(self._probability()[order])
         return column[order][np.minimum(np.searchsorted(reached, q - 1e-12), len(column) - 1)]
 
-    def narrow(self, width: float, space: Space) -> Factor:
+    def scaled(self, width: float, space: Space) -> Factor:
         """Shrink towards the mean particle, in even coordinates."""
         sub = Space(tuple(space[name] for name in self.names))
         u = sub.unit(np.array(self.values, dtype=float))
         centre = self._probability() @ u
         e = sub.from_unit(centre + max(width, 0.0) * (u - centre))
-        return self if width >= 1 else Particles(self.names, tuple(tuple(row) for row in e.tolist()), self.weights)
+        return self if width == 1 else Particles(self.names, tuple(tuple(row) for row in e.tolist()), self.weights)
 
     def without(self, names: set[str]) -> Factor | None:
         kept = [i for i, name in enumerate(self.names) if name not in names]
@@ -259,6 +260,12 @@ class Particles:
     def to_dict(self) -> dict[str, Any]:
         rows = [list(row) for row in self.values]
         return {"kind": "particles", "names": list(self.names), "values": rows, "weights": list(self.weights)}
+
+
+def _inside(ends: tuple[float, float], own: tuple[float, float], width: float, param: Param) -> tuple[float, float]:
+    """Ends of a scaled range, free of rounding: a narrower one lies in the old one, a wider one in the hard bounds."""
+    low, high = own if width < 1 else (param.low, param.high)
+    return max(ends[0], low), min(ends[1], high)
 
 
 def _check_range(name: str, low: float, high: float, space: Space) -> None:

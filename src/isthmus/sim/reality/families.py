@@ -19,6 +19,7 @@ from isthmus.sim.reality.gear import Gear
 from isthmus.sim.reality.reality import Reality
 from isthmus.sim.reality.tables import Unmodelled
 from isthmus.sim.robot import Robot
+from isthmus.world import Belief
 
 Rng = np.random.Generator
 Draw = Callable[[Rng], Any]
@@ -102,20 +103,24 @@ def _inside(robot: Robot, rng: Rng) -> dict[str, float]:
 
 
 def _outside(robot: Robot) -> dict[str, Draw]:
-    """Numbers of the robot's body, motors, surroundings and link that have room outside the prior."""
+    return {name: lambda rng, draw=draw: _rounded(draw(rng)) for name, draw in beyond(robot.prior).items()}
+
+
+def beyond(belief: Belief) -> dict[str, Draw]:
+    """Numbers of the robot's body, motors, surroundings and link that have room outside a belief, each with a draw there."""
     found: dict[str, Draw] = {}
-    for name in robot.prior.free().names:
-        param = robot.space[name]
+    for name in belief.free().names:
+        param = belief.space[name]
         if any(t.startswith("signal:") for t in param.targets):
             continue
         even = np.log if param.scale == "log" else float
         back = np.exp if param.scale == "log" else float
-        ends = robot.prior.interval(name, 1.0)
+        ends = belief.interval(name, 1.0)
         width = even(ends[1]) - even(ends[0])
         sides = [(even(end), even(bound)) for end, bound in zip(ends, (param.low, param.high), strict=True) if end != bound]
         sides = [(end, bound) for end, bound in sides if abs(bound - end) > 0.5 * width]
-        if sides:
-            found[name] = lambda rng, sides=sides, width=width, back=back: _rounded(back(_beyond(sides, width, rng)))
+        if sides and width > 0:
+            found[name] = lambda rng, sides=sides, width=width, back=back: float(back(_beyond(sides, width, rng)))
     return found
 
 

@@ -1,0 +1,92 @@
+"""Robust and adaptive policies against each other: everything behind docs/results/adaptation.md.
+
+    python -m bench.adaptation go1/hard -o runs/adaptation              trains and compares, about two hours on two cores
+    python -m bench.adaptation go1/hard -o runs/adaptation --dry        only prints the commands
+
+Every step is an `isthmus` command, printed as it runs. Runs that are finished are not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+METHODS = {
+    "nominal": ("--width", "0"),
+    "robust": (),
+    "blind": ("--blind-critic",),
+    "teacher": ("--method", "teacher"),
+    "student": ("--method", "student", "--teacher", "TEACHER"),
+    "rma": ("--method", "rma", "--teacher", "TEACHER"),
+}
+STEPS = {"go1": 4_000_000, "crazyflie": 2_500_000}
+"""Control ticks of training; a student or rma gets a quarter of that on top of its teacher's."""
+FAMILIES = ("unmodelled", "mixed")
+REALITIES = 4
+"""Of each family."""
+CHANGES = {"go1": (("payload=5",), ("ground_friction=0.2",)), "crazyflie": (("payload=0.012",), ("strength_m1=0.8",))}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.adaptation", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("task", help="go1/hard or crazyflie/hard")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder for runs, realities and reports")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--only", choices=["train", "compare"], help="one half of the work")
+    parser.add_argument("--dry", action="store_true", help="print the commands and do nothing")
+    args = parser.parse_args()
+    do = print_command if args.dry else run_command
+    folder = args.out / args.task.replace("/", "-")
+    if args.only != "compare":
+        for seed in args.seeds:
+            for method in args.methods:
+                train(args.task, method, seed, folder, do)
+    if args.only != "train":
+        compare(args.task, args.methods, args.seeds, folder, do)
+    return 0
+
+
+def train(task: str, method: str, seed: int, folder: Path, do) -> None:
+    out = folder / f"{method}-{seed}"
+    if (out / "done.json").exists():
+        return
+    options = [str(folder / f"teacher-{seed}") if o == "TEACHER" else o for o in METHODS[method]]
+    steps = STEPS[task.partition("/")[0]] // (4 if "TEACHER" in METHODS[method] else 1)
+    do(["train", task, *options, "--steps", str(steps), "--seed", str(seed), "-o", str(out), "--json"], out / "done.json")
+
+
+def compare(task: str, methods: list[str], seeds: list[int], folder: Path, do) -> None:
+    robot = task.partition("/")[0]
+    realities = folder / "realities"
+    realities.mkdir(parents=True, exist_ok=True)
+    for family in FAMILIES:
+        for seed in range(REALITIES):
+            hidden = ["robot", robot, "--hidden", str(seed), "--family", family, "--reveal"]
+            do(hidden, realities / f"{family}-{seed}.toml")
+    found = [str(folder / f"{m}-{seed}") for m in methods for seed in seeds]
+    do(["compare", *found, "--reality", str(realities), "--worlds", "400", "-o", str(folder / "report")])
+    for change in CHANGES[robot]:
+        out = folder / f"report-{change[0].partition('=')[0]}"
+        do(["compare", *found, "--grounds", "--change", *change, "--worlds", "200", "-o", str(out)])
+
+
+def print_command(arguments: list[str], into: Path | None = None) -> None:
+    print(" ".join(["isthmus", *arguments, *([">", str(into)] if into else [])]), flush=True)
+
+
+def run_command(arguments: list[str], into: Path | None = None) -> None:
+    print_command(arguments, into)
+    done = subprocess.run([sys.executable, "-m", "isthmus.cli.main", *arguments], stdout=subprocess.PIPE if into else None)
+    if done.returncode:
+        sys.exit(done.returncode)
+    if into:
+        into.write_bytes(done.stdout)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

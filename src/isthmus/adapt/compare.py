@@ -1,0 +1,227 @@
+"""Policies in the same worlds, world by world: how often each succeeds, and how much better than the first it is.
+
+All meet the same e, starts, commands, pushes and noise; what differs is what they do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from isthmus.adapt.contend import Contender, facts_of
+from isthmus.adapt.grounds import TOTAL, Ground, width
+from isthmus.adapt.paired import Estimate, Share, estimate, over, rate_difference, share
+from isthmus.data.rate import Rate
+from isthmus.learn.evaluate import evaluate
+from isthmus.learn.runs import Run
+from isthmus.tasks.sampler import succeeded
+from isthmus.tasks.task import Task
+
+ENERGY = ("power", "effort")
+"""Metrics that say what it costs, the first that a task has."""
+UNITS = {"velocity_error": "m/s", "distance": "m", "angle_error": "rad", "tilt": "rad", "power": "W", "effort": "of hovering"}
+"""Of the metrics that are shown."""
+Rows = dict[str, np.ndarray]
+"""By name: success, failed, score, return, length and metrics, one number per world."""
+Report = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one run reached on one ground."""
+
+    success: Rate
+    failed: Rate
+    means: dict[str, Estimate]
+    """Of score, return and the task's metrics."""
+    against: dict[str, Estimate]
+    """The same minus the first run's in the same worlds, success included."""
+
+    def to_dict(self) -> dict[str, Any]:
+        means = {name: m.to_dict() for name, m in self.means.items()}
+        against = {name: m.to_dict() for name, m in self.against.items()}
+        return {"success": vars(self.success), "failed": vars(self.failed), "means": means, "against_first": against}
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the runs of one method reached on one ground."""
+
+    method: str
+    runs: int
+    over: str
+    """What the intervals are over: `worlds`, or `worlds and seeds`."""
+    success: Rate
+    means: dict[str, Estimate]
+    spread: dict[str, float]
+    """Standard deviation over the runs' means; not a number for a single run."""
+    against: dict[str, Estimate]
+    """Minus the first method's."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "runs": self.runs,
+            "over": self.over,
+            "success": vars(self.success),
+            "means": {name: m.to_dict() | {"spread": self.spread[name]} for name, m in self.means.items()},
+            "against_first": {name: m.to_dict() for name, m in self.against.items()},
+        }
+
+
+def measure(task: Task, entries: list[Contender], grounds: list[Ground], report: Report) -> dict[str, list[Rows]]:
+    """One episode of every run in every world of every ground: by ground, one table per run."""
+    found: dict[str, list[Rows]] = {}
+    total = len(grounds) * len(entries)
+    for i, ground in enumerate(grounds):
+        for k, entry in enumerate(entries):
+            at, note = i * len(entries) + k, f"{ground.name}: {entry.name}"
+            found.setdefault(ground.name, []).append(
+                rows_of(task, entry, ground, lambda f, at=at, note=note: report((at + f) / total, note))
+            )
+    real = [g.name for g in grounds if g.reality is not None]
+    if len(real) > 1:
+        found[TOTAL] = [_joined([found[name][k] for name in real]) for k in range(len(entries))]
+    return found
+
+
+def rows_of(task: Task, entry: Contender, ground: Ground, report: Callable[[float], None] = lambda f: None) -> Rows:
+    """The episodes of one run on one ground."""
+    ran = evaluate(task, entry.actor, ground.worlds, ground.seed, ground.belief, ground.e, ground.reality, report)
+    rows = ran.episodes
+    return rows | {"success": succeeded(rows, task.success)}
+
+
+def _joined(tables: list[Rows]) -> Rows:
+    return {name: np.concatenate([t[name] for t in tables]) for name in tables[0]}
+
+
+def shown(task: Task) -> tuple[str, ...]:
+    """Numbers that are compared beside success, the most telling first: score, return, error, energy, then the rest."""
+    metrics = list(task.metrics)
+    energy = [name for name in ENERGY if name in metrics][:1]
+    return tuple(dict.fromkeys(("score", "return", *metrics[:1], *energy, *metrics)))
+
+
+def label(metric: str) -> str:
+    """A metric's name with its unit."""
+    words = metric.replace("_", " ")
+    return f"{words}, {UNITS[metric]}" if metric in UNITS else words
+
+
+def result(task: Task, own: Rows, first: Rows) -> Result:
+    """A run's numbers, and their differences from the first run's."""
+    n = len(own["score"])
+    names = shown(task)
+    single = lambda rows, name: rows[name][None].astype(float)  # noqa: E731
+    return Result(
+        Rate.of(int(own["success"].sum()), n),
+        Rate.of(int(own["failed"].sum()), n),
+        {name: estimate((1.0, single(own, name))) for name in names},
+        {"success": rate_difference(own["success"], first["success"])}
+        | {name: estimate((1.0, single(own, name)), (-1.0, single(first, name))) for name in names},
+    )
+
+
+def stacked(entries: list[Contender], tables: list[Rows], name: str) -> dict[str, np.ndarray]:
+    """One quantity by method, (runs, worlds), in the order in which methods are first named."""
+    methods = dict.fromkeys(entry.method for entry in entries)
+    return {
+        m: np.stack([rows[name].astype(float) for entry, rows in zip(entries, tables, strict=True) if entry.method == m])
+        for m in methods
+    }
+
+
+def groups(task: Task, entries: list[Contender], tables: list[Rows]) -> list[Group]:
+    """Each method's numbers over its runs, and their differences from the first method's."""
+    names = ("success", *shown(task))
+    by_name = {name: stacked(entries, tables, name) for name in names}
+    first = next(iter(by_name["score"]))
+    found = []
+    for method, scores in by_name["score"].items():
+        runs, worlds = scores.shape
+        own = {name: by_name[name][method] for name in names}
+        rate = estimate((1.0, own["success"]))
+        # Never surer than a single run with as many successes.
+        least = Rate.of(round(rate.mean * worlds), worlds)
+        ends = (rate.low, rate.high) if rate.low == rate.low else (0.0, 1.0)
+        success = Rate(rate.mean, max(0.0, min(least.low, ends[0])), min(1.0, max(least.high, ends[1])), worlds)
+        spread = {name: float(x.mean(axis=1).std(ddof=1)) if runs > 1 else float("nan") for name, x in own.items()}
+        against = {name: estimate((1.0, own[name]), (-1.0, by_name[name][first])) for name in names}
+        means = {name: estimate((1.0, own[name])) for name in names}
+        found.append(Group(method, runs, over(scores), success, means, spread, against))
+    return found
+
+
+def recovered(entries: list[Contender], tables: list[Rows], name: str = "return") -> list[tuple[str, str, str, Share]]:
+    """The part of the gap between ppo and a teacher that each student or rma has closed: names of the three, and the share.
+
+    The teacher is the one's own, if it is there, or else the first; ppo the one that differs least from that teacher.
+    """
+    by_method = stacked(entries, tables, name)
+    runs = {m: [entry.run for entry in entries if entry.method == m] for m in by_method}
+    of = lambda *kinds: [m for m in by_method if runs[m][0].plan.method in kinds]  # noqa: E731
+    found = []
+    for m in of("student", "rma"):
+        own = {run.plan.teacher for run in runs[m]}
+        goals = sorted(of("teacher"), key=lambda t: not own & {run.origin for run in runs[t]})
+        starts = sorted(of("ppo"), key=lambda s: _apart(runs[s][0], runs[goals[0]][0])) if goals else []
+        if starts:
+            found.append((m, starts[0], goals[0], share(by_method[starts[0]], by_method[goals[0]], by_method[m])))
+    return found
+
+
+def _apart(a: Run, b: Run) -> int:
+    """In how many things that were asked of them two runs differ."""
+    one, other = facts_of(a), facts_of(b)
+    return sum(one.get(key) != other.get(key) for key in one | other)
+
+
+@dataclass(frozen=True)
+class Timidity:
+    """What a run gives up in the nominal world."""
+
+    name: str
+    against: str
+    loss: Estimate
+    """Of score, against the run named in `against`."""
+    width: float
+    """Part of the hard bounds' range that its training covered, mean over parameters …"""
+    other_width: float
+    """… and the same of the run that it is held against."""
+    margin: float
+
+    @property
+    def timid(self) -> bool:
+        """It loses more than the margin, beyond chance, and trained over wider ranges."""
+        return self.lost and self.width > self.other_width
+
+    @property
+    def lost(self) -> bool:
+        return self.loss.mean > self.margin and self.loss.low > 0
+
+    def sentence(self) -> str:
+        what = f"{self.name} loses {self.loss.mean:.2f} of score in the nominal world against {self.against}"
+        if self.timid:
+            return f"{what}: its range is so wide that it turned timid."
+        return f"{what}, and not because its range is wider."
+
+    def to_dict(self) -> dict[str, Any]:
+        own = {"name": self.name, "against": self.against, "loss": self.loss.to_dict(), "margin": self.margin}
+        return own | {"width": self.width, "other_width": self.other_width, "lost": self.lost, "timid": self.timid}
+
+
+def timidity(entries: list[Contender], tables: list[Rows], margin: float, reference: str = "") -> list[Timidity]:
+    """Each run's loss of nominal score against the named run, or against the best one."""
+    scores = [rows["score"][None].astype(float) for rows in tables]
+    names = [entry.name for entry in entries]
+    at = names.index(reference) if reference else int(np.argmax([s.mean() for s in scores]))
+    other, widths = entries[at], [width(entry.trained) for entry in entries]
+    return [
+        Timidity(entry.name, other.name, estimate((1.0, scores[at]), (-1.0, score)), own, widths[at], margin)
+        for entry, score, own in zip(entries, scores, widths, strict=True)
+        if entry is not other
+    ]

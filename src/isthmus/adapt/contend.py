@@ -1,0 +1,137 @@
+"""The runs of a comparison: what they are called, which of them are seeds of one method, and whether they can be compared."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from isthmus.adapt.grounds import width
+from isthmus.adapt.sampling import REACHED
+from isthmus.errors import BadInput
+from isthmus.learn import checkpoint, runs
+from isthmus.learn.actor import Actor
+from isthmus.learn.runs import Plan, Run
+from isthmus.learn.shape import sensed
+from isthmus.tasks.task import Task, privileged_signals
+from isthmus.world import Belief, adopt
+
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Contender:
+    name: str
+    """Short, and different from the others'."""
+    method: str
+    """Equal for runs that differ in their seed only."""
+    run: Run
+    actor: Actor
+    trained: Belief
+    """The worlds that it met in training; where they were widened on the way, the last ones."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "run": str(self.run.folder),
+            "name": self.name,
+            "method": self.method,
+            "task": self.run.plan.task,
+            "seed": self.run.plan.seed,
+            "run_hash": self.run.record["hash"],
+            "checkpoint": checkpoint.newest(self.run.folder).name,
+            "belief_hash": self.trained.hash,
+        }
+
+
+def contenders(folders: tuple[Path, ...], task: Task) -> list[Contender]:
+    """Load runs; one that cannot do the task is a BadInput."""
+    found = [runs.load(folder) for folder in folders]
+    names, methods = short_names(folders), method_names(found)
+    made = []
+    for run, name, method in zip(found, names, methods, strict=True):
+        check_robot(run, task)
+        try:
+            actor = runs.load_actor(run)
+        except BadInput as error:
+            raise BadInput(f"{run.folder} cannot be loaded: {error}") from None
+        check_signals(run, actor, task)
+        made.append(Contender(name, method, run, actor, trained(run)))
+    return made
+
+
+def trained(run: Run) -> Belief:
+    """The worlds of a run's training: its own record of widened ranges, or else what it began with."""
+    widened = run.folder / REACHED
+    return adopt(Belief.load(widened), run.task.robot.space, str(widened)) if widened.exists() else run.belief
+
+
+def check_robot(run: Run, task: Task) -> None:
+    """Raise BadInput unless a run and a task are of one robot and one Space."""
+    own, robot = run.task, task.robot
+    if own.robot.name != robot.name:
+        raise BadInput(f"{run.folder} was trained for {own.robot.name}, not for {robot.name}: runs of one robot are compared.")
+    if own.robot.space.hash != robot.space.hash:
+        raise BadInput(f"{run.folder} was trained on another Space of {robot.name} than {task.name} has.")
+
+
+def check_signals(run: Run, actor: Actor, task: Task) -> None:
+    """Raise BadInput unless the task gives everything that the policy sees."""
+    offered = sensed(task.robot.contract, task)
+    for signal in actor.shape.signals:
+        if offered.get(signal.name) != signal:
+            raise BadInput(f"{run.folder} observes {signal.name!r} of {run.plan.task}, which {task.name} does not give.")
+    if actor.shape.told and actor.shape.told != privileged_signals(task):
+        raise BadInput(f"{run.folder} is told more or less than {task.name} can tell.")
+
+
+def short_names(folders: tuple[Path, ...]) -> list[str]:
+    """The last parts of each path, as many as it takes to tell them apart; the same path again gets a number."""
+    paths = [folder.absolute().parts for folder in folders]
+    names = []
+    for i, own in enumerate(paths):
+        others = [p for p in paths if p != own]
+        parts = next(k for k in range(1, len(own) + 1) if k == len(own) or all(p[-k:] != own[-k:] for p in others))
+        again = paths[:i].count(own)
+        names.append("/".join(own[-parts:]) + (f" ({again + 1})" if again else ""))
+    return names
+
+
+def method_names(found: list[Run]) -> list[str]:
+    """The method of each run; where runs of one method differ in more than their seed, with what is special about it."""
+    facts, usual = [facts_of(run) for run in found], _flat(asdict(Plan("")))
+    names = []
+    for run, own in zip(found, facts, strict=True):
+        same = [f for f in facts if f["method"] == own["method"]]
+        special = [k for k in own if k != "belief" and any(f.get(k) != own[k] for f in same) and usual.get(k, "") != own[k]]
+        parts = [own["method"], *(f"{key.rpartition('.')[2]} {_text(own[key])}" for key in special)]
+        if any(f["belief"] != own["belief"] for f in same):
+            parts.append(f"range {100 * width(run.belief):.0f} %")
+        names.append(", ".join(parts))
+    told: dict[str, list] = {}
+    for name, own in zip(names, facts, strict=True):
+        if own not in told.setdefault(name, []):
+            told[name].append(own)
+    return [f"{n}, belief {f['belief'][:6]}" if len(told[n]) > 1 else n for n, f in zip(names, facts, strict=True)]
+
+
+def facts_of(run: Run) -> dict[str, Any]:
+    """What was asked of a run, by dotted name, but for seeds; of other runs only whether they were given."""
+    asked = {name: value for name, value in _flat(asdict(run.plan)).items() if name.rpartition(".")[2] != "seed"}
+    given = {name: "given" if isinstance(v, str) and _HASH.fullmatch(v) else v for name, v in asked.items()}
+    return given | {"belief": run.belief.hash}
+
+
+def _flat(value: dict[str, Any], before: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        flat |= _flat(inner, f"{before}{key}.") if isinstance(inner, dict) else {f"{before}{key}": inner}
+    return flat
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return "×".join(_text(v) for v in value)
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,168 @@
+"""Compare policies in the same worlds: inside and outside of what they were trained on, and in realities.
+
+example: isthmus compare runs/robust runs/student runs/teacher --reality realities -o report
+example: isthmus compare runs/narrow runs/wide --sweep payload ground_friction -o report
+example: isthmus compare runs/robust runs/rma --change payload=4 --at 5 -o report
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from isthmus.cli import show
+from isthmus.errors import BadInput
+
+if TYPE_CHECKING:
+    from isthmus.adapt.report import Report
+
+
+@dataclass(frozen=True)
+class Args:
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Folders of the runs; differences are against the first."""
+    worlds: int = 500
+    """Worlds per ground, one episode in each. Realities share them; each value of a sweep gets a fifth."""
+    task: str = ""
+    """Task that all are compared on; by default that of the first run."""
+    grounds: tuple[str, ...] = ("inside", "outside", "nominal")
+    """Sets of worlds: inside, outside, nominal. Nothing after it for none."""
+    belief: Path | None = None
+    """File with the distribution of worlds; by default the prior of the task."""
+    reality: Path | None = None
+    """Folder of reality files (*.toml), or one such file: each is a ground of its own."""
+    sweep: tuple[str, ...] = ()
+    """Parameters to vary one by one between their hard bounds."""
+    change: tuple[str, ...] = ()
+    """Change parameters in the middle of the episode, as NAME=VALUE, and see how long each run takes to recover."""
+    before: tuple[str, ...] = ()
+    """Values of those parameters before the change, as NAME=VALUE; by default nominal."""
+    at: float | None = None
+    """Seconds into the episode at which they change; by default after 40 % of it."""
+    margin: float = 0.05
+    """Score that a run may lose in the nominal world before that is reported."""
+    reference: Path | None = None
+    """Run that nominal scores are held against; by default the best."""
+    by_method: bool = False
+    """Show each method over its runs also where it has only one."""
+    seed: int = 1000
+    """Seed of the worlds."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """Folder for compare.json and figures; or one file, NAME.json or NAME.png."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+def run(args: Args) -> int:
+    _check(args)
+    from isthmus.adapt import compare, grounds, recovery
+    from isthmus.adapt.contend import contenders
+    from isthmus.adapt.report import Report, places
+    from isthmus.adapt.sweep import sweep
+    from isthmus.learn import runs
+    from isthmus.tasks import get_task
+    from isthmus.world import Belief, adopt
+
+    where = places(args.out) if args.out else (None, None)
+    task = get_task(args.task) if args.task else runs.load(args.runs[0]).task
+    space, worlds, seed = task.robot.space, args.worlds, args.seed
+    entries = contenders(args.runs, task)
+    reference = _reference(args, [e.name for e in entries])
+    belief = task.robot.prior if args.belief is None else adopt(Belief.load(args.belief), space, str(args.belief))
+    chosen, left_out = grounds.parametric(args.grounds, belief, worlds, seed)
+    chosen += grounds.real(args.reality, task, worlds, seed) if args.reality else []
+    for name in args.sweep:
+        space.index(name)
+    after, before = (assignments(option, getattr(args, option)) for option in ("change", "before"))
+    event = recovery.Event.of(task, after, before, args.at) if after else None
+
+    with show.bar(f"comparing on {task.name}") as bar:
+        parts = _shares(bar, [len(chosen), *([5] * len(args.sweep)), *([3] if event else [])])
+        tables = compare.measure(task, entries, chosen, next(parts))
+        swept = [sweep(task, entries, name, belief, worlds, seed, next(parts)) for name in args.sweep]
+        changed = recovery.recoveries(task, entries, event, belief, worlds, seed, next(parts)) if event else ([], [])
+
+    report = Report(
+        *(task, entries, belief, worlds, seed, chosen, left_out),
+        results={name: [compare.result(task, own, found[0]) for own in found] for name, found in tables.items()},
+        groups={name: compare.groups(task, entries, found) for name, found in tables.items()},
+        shares={name: compare.recovered(entries, found) for name, found in tables.items()},
+        timidity=compare.timidity(entries, tables["nominal"], args.margin, reference) if "nominal" in tables else [],
+        sweeps=swept,
+        event=event,
+        recoveries=changed,
+    )
+    files = _write(report, *where)
+    if args.json:
+        show.emit(report.to_dict() | {"files": [str(f) for f in files]})
+        return 0
+    from isthmus.cli import compared
+
+    compared.everything(report, args.by_method, args.margin)
+    for file in files:
+        compared.say(f"wrote {file}")
+    return 0
+
+
+def _check(args: Args) -> None:
+    if not args.runs:
+        raise BadInput("say which runs to compare: isthmus compare RUN RUN ….")
+    if args.worlds < 1:
+        raise BadInput("--worlds must be at least 1.")
+    if args.seed < 0:
+        raise BadInput("--seed must not be negative.")
+    if not 0 <= args.margin < math.inf:
+        raise BadInput("--margin must be a finite number, not negative.")
+    if not args.change and (args.before or args.at is not None):
+        raise BadInput("--before and --at go with --change.")
+    if not (args.grounds or args.reality or args.sweep or args.change):
+        raise BadInput("there is nothing to compare on: give --grounds, --reality, --sweep or --change.")
+
+
+def _reference(args: Args, names: list[str]) -> str:
+    """Name of the run that nominal scores are held against; empty for the best."""
+    if args.reference is None:
+        return ""
+    if "nominal" not in args.grounds:
+        raise BadInput("--reference needs the nominal ground; add it to --grounds.")
+    for folder, name in zip(args.runs, names, strict=True):
+        if args.reference.absolute() == folder.absolute():
+            return name
+    raise BadInput(f"--reference {args.reference} is not among the runs that are compared.")
+
+
+def assignments(option: str, texts: tuple[str, ...]) -> dict[str, float]:
+    """NAME=VALUE, several times."""
+    values: dict[str, float] = {}
+    for text in texts:
+        name, equals, number = text.partition("=")
+        try:
+            values[name.strip()] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals:
+            raise BadInput(f"--{option} takes NAME=VALUE with a number, not {text!r}.")
+    return values
+
+
+def _shares(bar: show.Bar, weights: list[float]):
+    """Reports for consecutive parts of the work, which take times in proportion to their weights."""
+    total, begun = sum(weights) or 1.0, 0.0
+    for weight in weights:
+        yield lambda f, note, begun=begun, weight=weight: bar.update((begun + f * weight) / total, note)
+        begun += weight
+
+
+def _write(report: Report, record: Path | None, figures: tuple[Path, Path, Path] | None) -> list[Path]:
+    """The record and the figures, where they are asked for."""
+    from isthmus.adapt.report import draw
+    from isthmus.files import content_hash, write_json
+
+    if record is not None:
+        plain = show.plain(report.to_dict())
+        write_json(record, plain | {"hash": content_hash(plain)})
+    return ([record] if record else []) + (draw(report, *figures) if figures else [])

@@ -1,0 +1,93 @@
+"""How much of each parameter of its world can be read from what a policy knows.
+
+example: isthmus probe runs/student --worlds 600 -o probe.png
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from isthmus.cli import show
+from isthmus.errors import BadInput
+
+MEANS = {
+    "ticks": "the last ticks that the policy observes",
+    "memory": "all that it remembers of the past",
+    "estimate": "what it makes of it: z",
+}
+
+
+@dataclass(frozen=True)
+class Args:
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run."""
+    worlds: int = 600
+    """Worlds, one episode in each; 70 % to learn to read, the rest to judge."""
+    belief: Path | None = None
+    """File with the distribution of worlds; by default the one that the run trained over."""
+    seed: int = 1000
+    """Seed of the worlds."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """File for a bar chart, NAME.png."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+def run(args: Args) -> int:
+    if args.worlds < 1:
+        raise BadInput("--worlds must be at least 1.")
+    if args.seed < 0:
+        raise BadInput("--seed must not be negative.")
+    if args.out is not None and args.out.suffix != ".png":
+        raise BadInput(f"-o takes a file NAME.png, not {args.out}.")
+    from isthmus.adapt import probe
+    from isthmus.adapt.contend import trained
+    from isthmus.cli.compared import packed, say
+    from isthmus.learn import runs
+    from isthmus.learn.checkpoint import newest
+    from isthmus.world import Belief, adopt
+
+    found = runs.load(args.run)
+    belief = trained(found)
+    if args.belief is not None:
+        belief = adopt(Belief.load(args.belief), found.task.robot.space, str(args.belief))
+    with show.bar(f"probing {found.plan.task}") as bar:
+        report = probe.probe(found, args.worlds, args.seed, belief, bar.update)
+    title = f"{found.plan.task}, {found.plan.method}: {report.held_out} worlds held out of {report.train + report.held_out}"
+    if args.out is not None:
+        from isthmus.adapt.figures import save
+        from isthmus.adapt.probe_figure import bars
+
+        save(bars(report, MEANS, title), args.out)
+    if args.json:
+        show.emit({
+            "run": str(args.run),
+            "task": found.plan.task,
+            "method": found.plan.method,
+            "run_hash": found.record["hash"],
+            "checkpoint": newest(found.folder).name,
+            "belief_hash": belief.hash,
+            "seed": args.seed,
+            "worlds": {"asked": args.worlds, "train": report.train, "held_out": report.held_out},
+            "features": {what: p.to_dict() for what, p in report.probes.items()},
+            "files": [str(args.out)] if args.out else [],
+        })  # fmt: skip
+        return 0
+    say(title)
+    for what in report.probes:
+        say(f"{what:<9} {MEANS[what]}")
+    show.out.print()
+    rows = [[name, *(cell(p.best(name)) for p in report.probes.values())] for name in report.names]
+    how = "R² by the better of a straight and a curved regression, 95 % interval"
+    packed(how, "parameter", [[what] for what in report.probes], rows)
+    if args.out is not None:
+        say(f"wrote {args.out}")
+    return 0
+
+
+def cell(read) -> str:
+    return "cannot be read" if read.r2 <= 0 else f"{read.r2:.2f} ({read.low:.2f}, {read.high:.2f})"

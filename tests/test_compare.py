@@ -1,0 +1,468 @@
+"""Laws of a comparison: everyone meets the same worlds, differences are differences, and intervals cover the truth."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+
+from isthmus.adapt import compare, recovery
+from isthmus.adapt import sweep as sweeping
+from isthmus.adapt.contend import Contender, contenders, short_names
+from isthmus.adapt.grounds import outside, parametric, reach, width
+from isthmus.adapt.paired import Z, estimate, rate_difference, share
+from isthmus.cli.main import main
+from isthmus.errors import BadInput
+from isthmus.tasks import get_task
+from isthmus.tasks.env import Env
+from isthmus.tasks.task import Term
+
+PENDULUM = "pendulum/swingup"
+
+
+def call(capsys, *argv) -> tuple[int, str, str]:
+    code = main([str(a) for a in argv])
+    got = capsys.readouterr()
+    return code, got.out, got.err
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Episodes of a comparison end after 0.3 s."""
+    whole, follow = compare.evaluate, recovery.follow
+    monkeypatch.setattr(compare, "evaluate", lambda task, *rest: whole(replace(task, episode=0.3), *rest))
+    monkeypatch.setattr(recovery, "follow", lambda task, *rest: follow(replace(task, episode=0.3), *rest))
+
+
+def brief(name: str = PENDULUM, seconds: float = 0.6):
+    return replace(get_task(name), episode=seconds)
+
+
+# The same worlds for all -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["crazyflie/hard", "go1/hard"])
+def test_two_policies_meet_the_same_worlds_commands_and_forces(name):
+    """Also where one of them fails early and begins again, and where the world changes on the way."""
+    base = get_task(name)
+    assert base.change is not None
+    soon = replace(base.change, every=(0.05, 0.2))
+    clumsy = Term("clumsy", 0.0, lambda s: (s.target - s.default).abs().amax(1) > 0.8 * (s.limits[1] - s.limits[0]).amax() / 2)
+    task = replace(base, change=soon, failures=(clumsy,), episode=0.5)
+    n, seen = 6, []
+    for size in (0.0, 1.0):
+        env, g, over, rows = Env(task, n, seed=3, training=False), torch.Generator().manual_seed(0), np.zeros(n, bool), []
+        for _ in range(env.horizon):
+            spread = torch.rand(n, len(env.default), generator=g) * 2 - 1
+            forces = env.disturber.force.copy()
+            rows.append((env.engine.e.copy(), env.command.numpy().copy(), forces, over.copy()))
+            step = env.step(env.default + size * spread * (env.limits[1] - env.limits[0]) / 2)
+            over |= step.failed.numpy()
+        seen.append(rows)
+    changed, ended = 0, 0
+    for (e, command, force, _), (e2, command2, force2, over) in zip(*seen, strict=True):
+        assert np.array_equal(e[~over], e2[~over])
+        assert np.array_equal(command[~over], command2[~over])
+        assert np.array_equal(force, force2)
+        changed, ended = changed + (e != seen[0][0][0]).any(), over.sum()
+    assert changed
+    assert ended > 0
+
+
+def test_a_run_compared_with_itself_differs_by_exactly_nothing(capsys, tiny, short):
+    code, out, err = call(capsys, "compare", tiny["ppo-0"], tiny["ppo-0"], "--worlds", "5", "--grounds", "inside", "--json")
+    assert code == 0, err
+    first, again = json.loads(out)["grounds"]["inside"]["runs"]
+    assert first["name"] != again["name"]
+    assert first["means"] == again["means"]
+    for name in ("score", "return", "power"):
+        assert again["against_first"][name] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+    assert again["against_first"]["success"]["mean"] == 0.0
+
+
+def test_all_runs_of_a_comparison_end_in_the_same_e(entries, short):
+    task = get_task(PENDULUM)
+    found, _ = parametric(("inside", "outside", "nominal"), task.robot.prior, 5, 1)
+    for tables in compare.measure(task, entries, found, lambda f, note: None).values():
+        for rows in tables[1:]:
+            assert np.array_equal(rows["e"], tables[0]["e"])
+            assert not np.array_equal(rows["return"], tables[0]["return"])
+
+
+@pytest.mark.parametrize("name", ["pendulum/swingup", "cartpole/balance", "crazyflie/hard", "go1/hard"])
+def test_worlds_outside_have_one_or_two_numbers_beyond_the_belief_and_all_within_hard_bounds(name):
+    belief = get_task(name).robot.prior
+    e = outside(belief, 200, seed=1)
+    belief.space.check(e)
+    ends = np.array([belief.interval(p, 1.0) for p in belief.space.names]).T
+    slack = 1e-9 * (belief.space.high - belief.space.low)
+    beyond = (e < ends[0] - slack) | (e > ends[1] + slack)
+    assert set(np.unique(beyond.sum(axis=1))) == {1, 2}
+    sensors = [any(t.startswith("signal:") for t in p.targets) for p in belief.space.params]
+    assert not beyond[:, sensors].any()
+    assert beyond.any(axis=0).sum() >= 4
+    assert np.array_equal(e, outside(belief, 200, seed=1))
+
+
+# Intervals ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_interval_of_a_paired_difference_of_rates_ends_where_the_score_test_says_so():
+    """Against the likelihood, maximised numerically."""
+    n, more, less = 60, 9, 3
+    a, b = np.zeros((2, n), dtype=bool)
+    a[:more] = b[more : more + less] = True
+    a[20:40] = b[20:40] = True
+    found = rate_difference(a, b)
+    assert found.mean == pytest.approx((more - less) / n)
+    for end in (found.low, found.high):
+        lowest = max(0.0, -end)
+        minus = lambda q, d=end: -(more * np.log(q + d) + less * np.log(q) + (n - more - less) * np.log(1 - 2 * q - d))
+        q = minimize_scalar(minus, bounds=(lowest + 1e-9, (1 - end) / 2 - 1e-9), method="bounded", options={"xatol": 1e-10}).x
+        assert abs(more - less - n * end) / np.sqrt(n * (2 * q + end * (1 - end))) == pytest.approx(Z, abs=1e-3)
+    swapped = rate_difference(b, a)
+    assert (swapped.low, swapped.high) == pytest.approx((-found.high, -found.low))
+
+
+def test_equal_outcomes_still_leave_a_doubt_about_rates():
+    same = np.ones(50, dtype=bool)
+    found = rate_difference(same, same)
+    assert found.mean == 0
+    assert found.high == pytest.approx(-found.low)
+    assert 0.03 < found.high < 0.1
+    never = rate_difference(same, ~same)
+    assert never.mean == never.high == 1
+
+
+def planted(rng, runs: int, worlds: np.ndarray, mean: float, seeds: float = 0.3) -> np.ndarray:
+    """(runs, worlds): a common difficulty per world, a level per run, and noise."""
+    return mean + worlds + seeds * rng.standard_normal((runs, 1)) + 0.3 * rng.standard_normal((runs, len(worlds)))
+
+
+def test_intervals_over_worlds_and_seeds_cover_the_truth():
+    rng, hits, shares = np.random.default_rng(0), 0, 0
+    for _ in range(300):
+        worlds = rng.standard_normal(40)
+        start, goal, reached = (planted(rng, 4, worlds, m) for m in (0.0, 2.0, 1.2))
+        found = estimate((1.0, goal), (-1.0, start))
+        hits += found.low <= 2.0 <= found.high
+        got = share(start, goal, reached)
+        assert got.over == "worlds and seeds"
+        shares += got.share.low <= 0.6 <= got.share.high
+    assert 0.92 < hits / 300 <= 1.0
+    assert 0.92 < shares / 300 <= 1.0
+
+
+def test_the_share_of_a_gap_is_exact_without_noise_and_undefined_without_a_gap():
+    rng = np.random.default_rng(1)
+    start = rng.standard_normal((1, 50))
+    assert share(start, start + 2, start + 1.5).share.mean == pytest.approx(0.75)
+    whole = share(start, start + rng.uniform(1, 3, (1, 50)), start)
+    assert (whole.share.mean, whole.share.low, whole.share.high) == pytest.approx((0, 0, 0), abs=1e-9)
+    none = share(start, start + rng.standard_normal((1, 50)) * 0.1, start + 1)
+    assert not none.clear
+    assert np.isnan([none.share.mean, none.share.low, none.share.high]).all()
+    worse = share(start, start - 1, start + 1)
+    assert not worse.clear
+
+
+# Methods and timidity ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def entries(tiny) -> list[Contender]:
+    return contenders(tuple(tiny[n] for n in ("ppo-0", "ppo-1", "teacher", "student")), get_task(PENDULUM))
+
+
+def table(scores, returns=None) -> compare.Rows:
+    scores = np.asarray(scores, dtype=float)
+    zeros = {name: np.zeros(len(scores)) for name in get_task(PENDULUM).metrics}
+    own = {"score": scores, "return": scores if returns is None else np.asarray(returns, dtype=float)}
+    return zeros | own | {"success": scores > 0.5, "failed": scores < 0}
+
+
+def test_seeds_of_one_method_are_taken_together(entries):
+    assert [e.method for e in entries] == ["ppo", "ppo", "teacher", "student"]
+    rng = np.random.default_rng(2)
+    worlds = rng.uniform(0.2, 0.8, 30)
+    tables = [table(worlds + gain) for gain in (0.0, 0.002, 0.201, 0.161)]
+    ppo, teacher, student = compare.groups(get_task(PENDULUM), entries, tables)
+    assert ppo.runs == 2
+    assert ppo.means["score"].mean == pytest.approx(worlds.mean() + 0.001)
+    assert ppo.spread["score"] == pytest.approx(0.002 / np.sqrt(2))
+    assert np.isnan(teacher.spread["score"])
+    assert student.against["score"].mean == pytest.approx(0.16)
+    ((method, start, goal, found),) = compare.recovered(entries, tables)
+    assert (method, start, goal) == ("student", "ppo", "teacher")
+    assert found.gap.mean == pytest.approx(0.2)
+    assert found.share.mean == pytest.approx(0.8)
+    assert found.share.low < 0.8 < found.share.high
+
+
+def test_what_is_recovered_is_told_against_the_ppo_that_is_most_like_the_teacher(entries):
+    """Not against one that trained in the nominal world only, even if that one is named first."""
+    nominal = replace(entries[0].run, belief=entries[0].run.belief.nominal())
+    four = [replace(entries[0], run=nominal, method="ppo, range 0 %"), *entries[1:]]
+    worlds = np.linspace(0.2, 0.8, 30)
+    ((_, start, _, found),) = compare.recovered(four, [table(worlds + gain) for gain in (-0.5, 0.0, 0.2, 0.05)])
+    assert start == "ppo"
+    assert found.share.mean == pytest.approx(0.25)
+
+
+def test_a_method_that_always_succeeds_is_not_certain_to(entries):
+    good = [table(np.full(20, 0.9))] * 4
+    for group in compare.groups(get_task(PENDULUM), entries, good):
+        assert group.success.rate == 1.0
+        assert group.success.low < 0.9
+
+
+def test_runs_that_differ_in_more_than_their_seed_say_in_what(tiny):
+    from isthmus.adapt.contend import method_names
+    from isthmus.learn import runs
+
+    a, b = runs.load(tiny["ppo-0"]), runs.load(tiny["ppo-1"])
+    assert method_names([a, b]) == ["ppo", "ppo"]
+    longer = replace(b, plan=replace(b.plan, steps=800))
+    assert method_names([a, longer]) == ["ppo, steps 400", "ppo, steps 800"]
+    narrow = replace(b, belief=b.belief.scaled(0.0))
+    first, second = method_names([a, narrow])
+    assert first == f"ppo, range {100 * width(a.belief):.0f} %"
+    assert second == "ppo, range 0 %"
+    some = b.belief.factors
+    other = replace(b, belief=b.belief.replace(replace(some[0], high=some[0].high * (1 + 1e-9))))
+    assert len(set(method_names([a, other]))) == 2
+
+
+def test_names_are_short_and_differ(tmp_path):
+    folders = tuple(tmp_path / p for p in ("a/x", "b/x", "b/y", "b/y"))
+    assert short_names(folders) == ["a/x", "b/x", "y", "y (2)"]
+
+
+def test_a_loss_in_the_nominal_world_is_told_with_its_reason(entries):
+    rng = np.random.default_rng(3)
+    best = rng.uniform(0.7, 0.9, 40)
+    narrow = replace(entries[0], trained=entries[0].trained.scaled(0.2))
+    four = [narrow, *entries[1:]]
+    found = compare.timidity(
+        four, [table(best), table(best - 0.08), table(best - 0.01), table(best - rng.uniform(-3, 3.4, 40))], 0.05
+    )
+    assert [t.against for t in found] == [narrow.name] * 3
+    assert [t.timid for t in found] == [True, False, False]
+    assert found[0].loss.mean == pytest.approx(0.08)
+    assert f"{entries[1].name} loses 0.08 of score in the nominal world against {narrow.name}" in found[0].sentence()
+    assert "timid" in found[0].sentence()
+    wide = compare.timidity([entries[0], replace(entries[1], trained=narrow.trained)], [table(best), table(best - 0.08)], 0.05)
+    assert wide[0].lost
+    assert not wide[0].timid
+    held = compare.timidity(four[:2], [table(best), table(best - 0.08)], 0.05, reference=entries[1].name)
+    assert held[0].loss.mean == pytest.approx(-0.08)
+
+
+# Sweeps ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_goes_from_bound_to_bound_and_changes_nothing_else(entries, monkeypatch):
+    task, asked = get_task(PENDULUM), []
+
+    def noted(task, entry, ground, report):
+        asked.append((entry.name, ground))
+        return table(np.full(ground.worlds, 0.6))
+
+    monkeypatch.setattr(sweeping, "rows_of", noted)
+    name = "weight_mass"
+    found = sweeping.sweep(task, entries[:2], name, task.robot.prior, 20, 7, lambda f, note: None)
+    param, column = task.robot.space[name], task.robot.space.index(name)
+    assert (found.values[0], found.values[-1]) == (param.low, param.high)
+    assert len(asked) == 2 * sweeping.VALUES
+    assert found.curves[0].trained == reach(task.robot.prior, name)
+    rest = np.delete(asked[0][1].e, column, axis=1)
+    for (_, ground), value in zip(asked, found.values * 2, strict=True):
+        assert ground.seed == 7
+        assert (ground.e[:, column] == value).all()
+        assert np.array_equal(np.delete(ground.e, column, axis=1), rest)
+
+
+# Recovery ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_shows_from_its_tick_on_and_not_before(entries):
+    task, actor = brief(seconds=0.8), entries[0].actor
+    event = recovery.Event.of(task, {"strength": task.robot.space["strength"].low}, {}, 0.4)
+    assert event.before == {"strength": task.robot.space["strength"].nominal}
+    e = np.tile(task.robot.space.nominal, (4, 1))
+    changed, same = (recovery.follow(task, actor, e, 5, event, flag) for flag in (True, False))
+    assert changed.score.shape == (round(0.8 * task.robot.contract.rate), 4)
+    assert np.array_equal(changed.error[: event.tick], same.error[: event.tick])
+    assert not np.array_equal(changed.error[event.tick :], same.error[event.tick :])
+    assert changed.standing.all()
+    nothing = replace(event, after=event.before)
+    again = recovery.follow(task, actor, e, 5, nothing, True)
+    assert np.array_equal(again.score, same.score)
+    still = recovery.summary("x", again, same, event.tick, 0.02)
+    assert still.seconds.high == still.lost.high == still.worst == 0
+
+
+def test_the_last_tick_is_seen_before_the_world_begins_again(entries):
+    """The sum over the trace is the score that the environment itself counts."""
+    task, actor = brief(seconds=0.5), entries[0].actor
+    event = recovery.Event.of(task, {"strength": 1.0}, {}, None)
+    e = task.robot.prior.sample(np.random.default_rng(0), 3)
+    from isthmus.learn.evaluate import evaluate
+
+    trace = recovery.follow(task, actor, e, 5, event, False)
+    assert trace.score.mean(axis=0) == pytest.approx(evaluate(task, actor, 3, 5, e=e).episodes["score"], abs=1e-6)
+
+
+def trace(score: np.ndarray, standing: np.ndarray | None = None) -> recovery.Trace:
+    return recovery.Trace(score, 1 - score, np.ones(score.shape, bool) if standing is None else standing)
+
+
+def test_recovery_is_told_from_planted_curves():
+    tick, at, n = 0.02, 100, 30
+    rng = np.random.default_rng(4)
+    same = 0.8 + 0.02 * rng.standard_normal((400, n))
+    time = (np.arange(400) - at) * tick
+    dip = np.where(time >= 0, 0.4 * np.exp(-np.maximum(time, 0) / 0.5), 0.0)[:, None]
+    found = recovery.summary("x", trace(same - dip), trace(same), at, tick)
+    # The dip passes 5 % of 0.8 after 0.5 s · ln 10; a mean over the last 0.2 s is up to that late.
+    passed = 0.5 * np.log(0.4 / 0.04)
+    assert passed <= found.seconds.mean <= passed + 0.22
+    assert found.seconds.low <= found.seconds.mean <= found.seconds.high
+    assert found.back == 1.0
+    assert found.lost.mean == pytest.approx(dip[-50:].mean())
+    assert found.before == pytest.approx(0.8, abs=0.01)
+    lasting = recovery.summary("x", trace(same - 0.1 * (time >= 0)[:, None]), trace(same), at, tick)
+    assert np.isinf(lasting.seconds.mean)
+    assert lasting.back == 0.0
+    assert lasting.lost.mean == pytest.approx(0.1)
+
+
+def test_worlds_that_fail_are_counted_and_do_not_make_the_rest_look_recovered():
+    tick, at, n = 0.02, 50, 20
+    same = np.full((200, n), 0.8)
+    score, standing = same.copy(), np.ones((200, n), dtype=bool)
+    score[at:, :8] = 0.1
+    standing[120:, :8] = False
+    standing[:, 19] = np.arange(200) < 30
+    found = recovery.summary("x", trace(score, standing), trace(same), at, tick)
+    assert found.seconds.mean == 0
+    assert (found.failed.rate, found.failed.n) == (8 / 19, 19)
+    assert found.failed_anyway.rate == 0
+    assert np.allclose(found.curves["score"], 0.8)
+    gone = recovery.summary("x", trace(score, np.zeros_like(standing)), trace(same), at, tick)
+    assert np.isinf(gone.seconds.mean)
+    assert np.isnan(gone.lost.mean)
+
+
+def test_runs_of_one_method_are_resampled_world_by_world():
+    rng = np.random.default_rng(5)
+    same, lost = np.full((100, 10), 0.8), 0.1 * rng.standard_normal(10)
+    changed = same - np.where(np.arange(100) >= 50, 1, 0)[:, None] * lost
+    one = recovery.summary("x", trace(changed), trace(same), 50, 0.02)
+    twice = recovery.summary("x", trace(np.tile(changed, 2)), trace(np.tile(same, 2)), 50, 0.02, runs=2)
+    assert vars(twice.lost) == pytest.approx(vars(one.lost))
+    assert twice.back == one.back
+
+
+# At the command line -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def realities(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("realities")
+    (folder / "plain.toml").write_text('robot = "pendulum"\n')
+    (folder / "heavy.toml").write_text('robot = "pendulum"\n[params]\npayload = 0.1\n')
+    return folder
+
+
+def test_everything_is_in_the_record_and_fits_a_terminal_of_80_columns(capsys, tiny, realities, tmp_path, monkeypatch, short):
+    from isthmus.cli import show
+
+    monkeypatch.setattr(show.out, "_width", 80)
+    monkeypatch.setattr(sweeping, "VALUES", 3)
+    names = [tiny[n] for n in ("ppo-0", "ppo-1", "teacher", "student")]
+    options = ["--worlds", "5", "--reality", realities, "--sweep", "payload", "--change", "payload=0.1", "--at", "0.1"]
+    code, out, err = call(capsys, "compare", *names, *options, "-o", tmp_path / "out")
+    assert code == 0, err
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"compare.json", "compare.png", "sweep.png", "recovery.png"}
+    record = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert list(record["grounds"]) == ["inside", "outside", "nominal", "heavy", "plain", "realities"]
+    assert record["grounds"]["heavy"]["worlds"] + record["grounds"]["plain"]["worlds"] == 5
+    for ground in record["grounds"].values():
+        assert [r["name"] for r in ground["runs"]] == ["ppo-0", "ppo-1", "teacher", "student"]
+        assert [m["runs"] for m in ground["methods"]] == [2, 1, 1]
+        assert set(ground["runs"][0]["success"]) == {"rate", "low", "high", "n"}
+        assert {"score", "return", "angle_error", "power"} <= set(ground["runs"][0]["means"])
+        assert ground["recovered"][0]["method"] == "student"
+    assert len(record["sweep"][0]["curves"][0]["success"]) == 3
+    assert record["change"]["at"] == 0.1
+    assert len(record["change"]["runs"][0]["curves"]["score"]) == 15
+    assert record["hash"]
+    assert all(len(r["run_hash"]) == len(r["belief_hash"]) == 64 for r in record["runs"])
+    tables = [line for line in out.splitlines() if line.startswith(("ppo-", "teacher ", "student ", "run "))]
+    assert max(len(line) for line in tables) <= 80
+    assert sum("Δ success" in line for line in tables) == 6
+    assert all("ppo-0" in line.split()[0] for line in tables if line.startswith("ppo-0"))
+    broken = [line for line in out.splitlines() if line.startswith("  ") and line.strip()]
+    assert not broken
+
+
+def test_a_file_may_be_asked_for_instead_of_a_folder(capsys, tiny, tmp_path, short):
+    for name in ("x.json", "y.png"):
+        code, out, err = call(capsys, "compare", tiny["ppo-0"], "--worlds", "3", "--json", "-o", tmp_path / name)
+        assert code == 0, err
+        assert json.loads(out)["files"] == [str(tmp_path / name)]
+    assert {p.name for p in tmp_path.iterdir()} == {"x.json", "y.png"}
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (["ppo-0", "cart"], "pendulum"),
+        (["ppo-0", "--task", "crazyflie/hover"], "crazyflie"),
+        (["ppo-0", "--task", "pendulum/swing"], "pendulum/swingup"),
+        (["ppo-0", "absent"], "absent"),
+        (["ppo-0", "--sweep", "paylod"], "payload"),
+        (["ppo-0", "--change", "paylod=1"], "payload"),
+        (["ppo-0", "--change", "payload"], "NAME=VALUE"),
+        (["ppo-0", "--change", "payload=1e9"], "hard bounds"),
+        (["ppo-0", "--change", "payload=0.1", "--before", "strength=1"], "--change"),
+        (["ppo-0", "--change", "payload=0.1", "--at", "10"], "episode"),
+        (["ppo-0", "--change", "payload=0.1", "--at", "nan"], "episode"),
+        (["ppo-0", "--at", "1"], "--change"),
+        (["ppo-0", "--reality", "empty"], "no reality"),
+        (["ppo-0", "--reality", "other"], "one.toml"),
+        (["ppo-0", "--worlds", "0"], "--worlds"),
+        (["ppo-0", "--seed", "-1"], "--seed"),
+        (["ppo-0", "--grounds", "insight"], "inside"),
+        (["ppo-0", "--grounds"], "nothing"),
+        (["ppo-0", "--reference", "ppo-1"], "--reference"),
+        (["ppo-0", "--margin", "nan"], "--margin"),
+        (["ppo-0", "--belief", "b.json"], "b.json"),
+        ([], "RUN"),
+    ],
+)
+def test_bad_input_is_one_sentence(capsys, tiny, tmp_path, monkeypatch, options, hint):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "one.toml").write_text('robot = "go1"\n')
+    for name, folder in tiny.items():
+        (tmp_path / name).symlink_to(folder)
+    code, _, err = call(capsys, "compare", *options, *([] if "--worlds" in options else ["--worlds", "2"]))
+    assert code == 2
+    assert hint in err
+    assert err.count("\n") == 1
+
+
+def test_a_run_that_sees_what_the_task_does_not_give_is_refused(tiny):
+    from isthmus.adapt.contend import check_signals
+
+    task = get_task("go1/walk")
+    entry = contenders((tiny["ppo-0"],), get_task(PENDULUM))[0]
+    with pytest.raises(BadInput, match="observes"):
+        check_signals(entry.run, entry.actor, task)
