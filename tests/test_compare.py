@@ -10,11 +10,11 @@ import pytest
 import torch
 from scipy.optimize import minimize_scalar
 
-from isthmus.adapt import compare, recovery
-from isthmus.adapt import sweep as sweeping
-from isthmus.adapt.contend import Contender, contenders, short_names
-from isthmus.adapt.grounds import outside, parametric, reach, width
-from isthmus.adapt.paired import Z, estimate, rate_difference, share
+from isthmus.adapt.comparison import measure, recovery
+from isthmus.adapt.comparison import sweep as sweeping
+from isthmus.adapt.comparison.contend import Contender, contenders, short_names
+from isthmus.adapt.comparison.grounds import outside, parametric, reach, width
+from isthmus.adapt.comparison.paired import Z, estimate, rate_difference, share
 from isthmus.cli.main import main
 from isthmus.errors import BadInput
 from isthmus.tasks import get_task
@@ -33,8 +33,8 @@ def call(capsys, *argv) -> tuple[int, str, str]:
 @pytest.fixture
 def short(monkeypatch):
     """Episodes of a comparison end after 0.3 s."""
-    whole, follow = compare.evaluate, recovery.follow
-    monkeypatch.setattr(compare, "evaluate", lambda task, *rest: whole(replace(task, episode=0.3), *rest))
+    whole, follow = measure.evaluate, recovery.follow
+    monkeypatch.setattr(measure, "evaluate", lambda task, *rest: whole(replace(task, episode=0.3), *rest))
     monkeypatch.setattr(recovery, "follow", lambda task, *rest: follow(replace(task, episode=0.3), *rest))
 
 
@@ -87,7 +87,7 @@ def test_a_run_compared_with_itself_differs_by_exactly_nothing(capsys, tiny, sho
 def test_all_runs_of_a_comparison_end_in_the_same_e(entries, short):
     task = get_task(PENDULUM)
     found, _ = parametric(("inside", "outside", "nominal"), task.robot.prior, 5, 1)
-    for tables in compare.measure(task, entries, found, lambda f, note: None).values():
+    for tables in measure.measure(task, entries, found, lambda f, note: None).values():
         for rows in tables[1:]:
             assert np.array_equal(rows["e"], tables[0]["e"])
             assert not np.array_equal(rows["return"], tables[0]["return"])
@@ -178,7 +178,7 @@ def entries(tiny) -> list[Contender]:
     return contenders(tuple(tiny[n] for n in ("ppo-0", "ppo-1", "teacher", "student")), get_task(PENDULUM))
 
 
-def table(scores, returns=None) -> compare.Rows:
+def table(scores, returns=None) -> measure.Rows:
     scores = np.asarray(scores, dtype=float)
     zeros = {name: np.zeros(len(scores)) for name in get_task(PENDULUM).metrics}
     own = {"score": scores, "return": scores if returns is None else np.asarray(returns, dtype=float)}
@@ -190,13 +190,13 @@ def test_seeds_of_one_method_are_taken_together(entries):
     rng = np.random.default_rng(2)
     worlds = rng.uniform(0.2, 0.8, 30)
     tables = [table(worlds + gain) for gain in (0.0, 0.002, 0.201, 0.161)]
-    ppo, teacher, student = compare.groups(get_task(PENDULUM), entries, tables)
+    ppo, teacher, student = measure.groups(get_task(PENDULUM), entries, tables)
     assert ppo.runs == 2
     assert ppo.means["score"].mean == pytest.approx(worlds.mean() + 0.001)
     assert ppo.spread["score"] == pytest.approx(0.002 / np.sqrt(2))
     assert np.isnan(teacher.spread["score"])
     assert student.against["score"].mean == pytest.approx(0.16)
-    ((method, start, goal, found),) = compare.recovered(entries, tables)
+    ((method, start, goal, found),) = measure.recovered(entries, tables)
     assert (method, start, goal) == ("student", "ppo", "teacher")
     assert found.gap.mean == pytest.approx(0.2)
     assert found.share.mean == pytest.approx(0.8)
@@ -208,20 +208,20 @@ def test_what_is_recovered_is_told_against_the_ppo_that_is_most_like_the_teacher
     nominal = replace(entries[0].run, belief=entries[0].run.belief.nominal())
     four = [replace(entries[0], run=nominal, method="ppo, range 0 %"), *entries[1:]]
     worlds = np.linspace(0.2, 0.8, 30)
-    ((_, start, _, found),) = compare.recovered(four, [table(worlds + gain) for gain in (-0.5, 0.0, 0.2, 0.05)])
+    ((_, start, _, found),) = measure.recovered(four, [table(worlds + gain) for gain in (-0.5, 0.0, 0.2, 0.05)])
     assert start == "ppo"
     assert found.share.mean == pytest.approx(0.25)
 
 
 def test_a_method_that_always_succeeds_is_not_certain_to(entries):
     good = [table(np.full(20, 0.9))] * 4
-    for group in compare.groups(get_task(PENDULUM), entries, good):
+    for group in measure.groups(get_task(PENDULUM), entries, good):
         assert group.success.rate == 1.0
         assert group.success.low < 0.9
 
 
 def test_runs_that_differ_in_more_than_their_seed_say_in_what(tiny):
-    from isthmus.adapt.contend import method_names
+    from isthmus.adapt.comparison.contend import method_names
     from isthmus.learn import runs
 
     a, b = runs.load(tiny["ppo-0"]), runs.load(tiny["ppo-1"])
@@ -247,7 +247,7 @@ def test_a_loss_in_the_nominal_world_is_told_with_its_reason(entries):
     best = rng.uniform(0.7, 0.9, 40)
     narrow = replace(entries[0], trained=entries[0].trained.scaled(0.2))
     four = [narrow, *entries[1:]]
-    found = compare.timidity(
+    found = measure.timidity(
         four, [table(best), table(best - 0.08), table(best - 0.01), table(best - rng.uniform(-3, 3.4, 40))], 0.05
     )
     assert [t.against for t in found] == [narrow.name] * 3
@@ -255,10 +255,10 @@ def test_a_loss_in_the_nominal_world_is_told_with_its_reason(entries):
     assert found[0].loss.mean == pytest.approx(0.08)
     assert f"{entries[1].name} loses 0.08 of score in the nominal world against {narrow.name}" in found[0].sentence()
     assert "timid" in found[0].sentence()
-    wide = compare.timidity([entries[0], replace(entries[1], trained=narrow.trained)], [table(best), table(best - 0.08)], 0.05)
+    wide = measure.timidity([entries[0], replace(entries[1], trained=narrow.trained)], [table(best), table(best - 0.08)], 0.05)
     assert wide[0].lost
     assert not wide[0].timid
-    held = compare.timidity(four[:2], [table(best), table(best - 0.08)], 0.05, reference=entries[1].name)
+    held = measure.timidity(four[:2], [table(best), table(best - 0.08)], 0.05, reference=entries[1].name)
     assert held[0].loss.mean == pytest.approx(-0.08)
 
 
@@ -460,7 +460,7 @@ def test_bad_input_is_one_sentence(capsys, tiny, tmp_path, monkeypatch, options,
 
 
 def test_a_run_that_sees_what_the_task_does_not_give_is_refused(tiny):
-    from isthmus.adapt.contend import check_signals
+    from isthmus.adapt.comparison.contend import check_signals
 
     task = get_task("go1/walk")
     entry = contenders((tiny["ppo-0"],), get_task(PENDULUM))[0]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.adapt import probe
-from isthmus.adapt.ridge import STRENGTHS, _left_out, fits, r_squared
+from isthmus.adapt.probing import probe
+from isthmus.adapt.probing.ridge import STRENGTHS, _left_out, fits, r_squared
 from isthmus.cli.main import main
 from isthmus.errors import BadInput
 from isthmus.learn.actor import Actor

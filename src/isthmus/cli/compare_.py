@@ -18,7 +18,7 @@ from isthmus.cli import show
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
-    from isthmus.adapt.report import Report
+    from isthmus.adapt.comparison.report import Report
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ class Args:
 
 def run(args: Args) -> int:
     _check(args)
-    from isthmus.adapt import compare, grounds, recovery
-    from isthmus.adapt.contend import contenders
-    from isthmus.adapt.report import Report, places
-    from isthmus.adapt.sweep import sweep
+    from isthmus.adapt.comparison import grounds, measure, recovery
+    from isthmus.adapt.comparison.contend import contenders
+    from isthmus.adapt.comparison.report import Report, places
+    from isthmus.adapt.comparison.sweep import sweep
     from isthmus.learn import runs
     from isthmus.tasks import get_task
     from isthmus.world import Belief, adopt
@@ -82,16 +82,16 @@ def run(args: Args) -> int:
 
     with show.bar(f"comparing on {task.name}") as bar:
         parts = _shares(bar, [len(chosen), *([5] * len(args.sweep)), *([3] if event else [])])
-        tables = compare.measure(task, entries, chosen, next(parts))
+        tables = measure.measure(task, entries, chosen, next(parts))
         swept = [sweep(task, entries, name, belief, worlds, seed, next(parts)) for name in args.sweep]
         changed = recovery.recoveries(task, entries, event, belief, worlds, seed, next(parts)) if event else ([], [])
 
     report = Report(
         *(task, entries, belief, worlds, seed, chosen, left_out),
-        results={name: [compare.result(task, own, found[0]) for own in found] for name, found in tables.items()},
-        groups={name: compare.groups(task, entries, found) for name, found in tables.items()},
-        shares={name: compare.recovered(entries, found) for name, found in tables.items()},
-        timidity=compare.timidity(entries, tables["nominal"], args.margin, reference) if "nominal" in tables else [],
+        results={name: [measure.result(task, own, found[0]) for own in found] for name, found in tables.items()},
+        groups={name: measure.groups(task, entries, found) for name, found in tables.items()},
+        shares={name: measure.recovered(entries, found) for name, found in tables.items()},
+        timidity=measure.timidity(entries, tables["nominal"], args.margin, reference) if "nominal" in tables else [],
         sweeps=swept,
         event=event,
         recoveries=changed,
@@ -159,7 +159,7 @@ def _shares(bar: show.Bar, weights: list[float]):
 
 def _write(report: Report, record: Path | None, figures: tuple[Path, Path, Path] | None) -> list[Path]:
     """The record and the figures, where they are asked for."""
-    from isthmus.adapt.report import draw
+    from isthmus.adapt.comparison.report import draw
     from isthmus.files import content_hash, write_json
 
     if record is not None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from isthmus.adapt.compare import ENERGY, Group, Result, Timidity, label
-from isthmus.adapt.contend import Contender
-from isthmus.adapt.grounds import KINDS, TOTAL, width
-from isthmus.adapt.paired import Estimate, Share
-from isthmus.adapt.recovery import BACK, Recovery
-from isthmus.adapt.report import Report, changes
-from isthmus.adapt.sweep import Sweep
+from isthmus.adapt.comparison.contend import Contender
+from isthmus.adapt.comparison.grounds import KINDS, TOTAL, width
+from isthmus.adapt.comparison.measure import ENERGY, Group, Result, Timidity, label
+from isthmus.adapt.comparison.paired import Estimate, Share
+from isthmus.adapt.comparison.recovery import BACK, Recovery
+from isthmus.adapt.comparison.report import Report, changes
+from isthmus.adapt.comparison.sweep import Sweep
 from isthmus.cli import show
 from isthmus.data.rate import Rate
 from isthmus.tasks.task import Task

@@ -44,8 +44,8 @@ def run(args: Args) -> int:
         raise BadInput("--seed must not be negative.")
     if args.out is not None and args.out.suffix != ".png":
         raise BadInput(f"-o takes a file NAME.png, not {args.out}.")
-    from isthmus.adapt import probe
-    from isthmus.adapt.contend import trained
+    from isthmus.adapt.comparison.contend import trained
+    from isthmus.adapt.probing import probe
     from isthmus.cli.compared import packed, say
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
@@ -59,8 +59,8 @@ def run(args: Args) -> int:
         report = probe.probe(found, args.worlds, args.seed, belief, bar.update)
     title = f"{found.plan.task}, {found.plan.method}: {report.held_out} worlds held out of {report.train + report.held_out}"
     if args.out is not None:
-        from isthmus.adapt.figures import save
-        from isthmus.adapt.probe_figure import bars
+        from isthmus.adapt.comparison.figures import save
+        from isthmus.adapt.probing.figure import bars
 
         save(bars(report, MEANS, title), args.out)
     if args.json:

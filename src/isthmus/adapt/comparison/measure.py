@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.adapt.contend import Contender, facts_of
-from isthmus.adapt.grounds import TOTAL, Ground, width
-from isthmus.adapt.paired import Estimate, Share, estimate, over, rate_difference, share
+from isthmus.adapt.comparison.contend import Contender, facts_of
+from isthmus.adapt.comparison.grounds import TOTAL, Ground, width
+from isthmus.adapt.comparison.paired import Estimate, Share, estimate, over, rate_difference, share
 from isthmus.data.rate import Rate
 from isthmus.learn.evaluate import evaluate
 from isthmus.learn.runs import Run

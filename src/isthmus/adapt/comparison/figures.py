@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from isthmus.adapt.compare import Result, label
-from isthmus.adapt.paired import Estimate
-from isthmus.adapt.recovery import Recovery
-from isthmus.adapt.sweep import Sweep
+from isthmus.adapt.comparison.measure import Result, label
+from isthmus.adapt.comparison.paired import Estimate
+from isthmus.adapt.comparison.recovery import Recovery
+from isthmus.adapt.comparison.sweep import Sweep
 from isthmus.data.rate import Rate
 from isthmus.files import atomic_write
 from isthmus.tasks.task import Task

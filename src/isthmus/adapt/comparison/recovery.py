@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from isthmus.adapt.compare import Report
-from isthmus.adapt.contend import Contender
-from isthmus.adapt.paired import Estimate, estimate
+from isthmus.adapt.comparison.contend import Contender
+from isthmus.adapt.comparison.measure import Report
+from isthmus.adapt.comparison.paired import Estimate, estimate
 from isthmus.data.rate import Rate
 from isthmus.errors import BadInput
 from isthmus.learn.actor import Actor, forget

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
-from isthmus.adapt.figures import COLORS, QUIET, styled
-from isthmus.adapt.probe import Report
+from isthmus.adapt.comparison.figures import COLORS, QUIET, styled
+from isthmus.adapt.probing.probe import Report
 
 
 def bars(report: Report, means: Mapping[str, str], title: str) -> Figure:

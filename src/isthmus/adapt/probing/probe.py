@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.adapt.contend import trained
+from isthmus.adapt.comparison.contend import trained
 from isthmus.adapt.distill import told_z
-from isthmus.adapt.ridge import Read, fits, r_squared
+from isthmus.adapt.probing.ridge import Read, fits, r_squared
 from isthmus.errors import BadInput
 from isthmus.learn.actor import Actor, Memory, forget
 from isthmus.learn.runs import Run, load_actor

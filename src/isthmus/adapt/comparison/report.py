@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus.adapt.compare import Group, Result, Timidity
-from isthmus.adapt.contend import Contender
-from isthmus.adapt.grounds import KINDS, TOTAL, Ground, width
-from isthmus.adapt.paired import Share
-from isthmus.adapt.recovery import BACK, Event, Recovery
-from isthmus.adapt.sweep import Sweep
+from isthmus.adapt.comparison.contend import Contender
+from isthmus.adapt.comparison.grounds import KINDS, TOTAL, Ground, width
+from isthmus.adapt.comparison.measure import Group, Result, Timidity
+from isthmus.adapt.comparison.paired import Share
+from isthmus.adapt.comparison.recovery import BACK, Event, Recovery
+from isthmus.adapt.comparison.sweep import Sweep
 from isthmus.errors import BadInput
 from isthmus.tasks.task import Task
 from isthmus.world import Belief
@@ -81,7 +81,7 @@ class Report:
 
 def draw(report: Report, main: Path, sweep: Path, recovery: Path) -> list[Path]:
     """Draw the figures that there is something for, each into its file."""
-    from isthmus.adapt import figures
+    from isthmus.adapt.comparison import figures
 
     methods, made = [entry.method for entry in report.entries], {}
     if report.results:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.adapt.compare import Report, rows_of
-from isthmus.adapt.contend import Contender
-from isthmus.adapt.grounds import Ground, reach
-from isthmus.adapt.paired import Estimate, estimate
+from isthmus.adapt.comparison.contend import Contender
+from isthmus.adapt.comparison.grounds import Ground, reach
+from isthmus.adapt.comparison.measure import Report, rows_of
+from isthmus.adapt.comparison.paired import Estimate, estimate
 from isthmus.data.rate import Rate
 from isthmus.tasks.task import Task
 from isthmus.world import Belief, Space

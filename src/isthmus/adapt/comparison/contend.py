@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus.adapt.grounds import width
+from isthmus.adapt.comparison.grounds import width
 from isthmus.adapt.sampling import REACHED
 from isthmus.errors import BadInput
 from isthmus.learn import checkpoint, runs

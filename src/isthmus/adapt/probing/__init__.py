@@ -1,0 +1,1 @@
+"""What a policy knows of its world."""
