@@ -123,7 +123,8 @@ def run(args: Args) -> int:
             show.out.print(f"{name.replace('_', ' ')} {mean:.3f} ± {1.96 * error:.3f}")
         if reached:
             _print_ranges(reached, args.out / sampling.REACHED)
-        show.out.print(f"see it: {Path(sys.argv[0]).with_name('isthmus')} play {args.out}")
+        here = Path(sys.argv[0]).with_name("isthmus")
+        show.out.print(f"see it: {here if here.is_file() else 'isthmus'} play {args.out}")
     return 0
 
 

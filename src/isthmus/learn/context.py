@@ -1,6 +1,6 @@
 """What a policy knows of its world beside the last few ticks: z, a few numbers.
 
-    privileged     z = μ(e, force)              told by the simulator: a teacher
+    privileged     z = μ(e, force, …)           told by the simulator: a teacher
     convolution    ẑ = φ(the last H frames)     found out from a window of the past
     recurrent      ẑ = φ(all frames so far)     found out with a memory that each tick updates
 

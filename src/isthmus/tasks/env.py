@@ -332,7 +332,8 @@ class Env:
         parts = [(list(p.labels), p.name) for p in self.task.critic]
         if self.task.command is not None:
             parts.append((list(self.task.command.signal.labels), self.task.command.signal.name))
-        return parts + [(list(s.labels), s.name) for s in privileged_signals(self.task)]
+        unseen = [s for s in privileged_signals(self.task) if s.name not in self.task.told]
+        return parts + [(list(s.labels), s.name) for s in unseen]
 
     def critic(self, ids: Tensor | slice = slice(None)) -> Tensor:
         """What only the simulator knows: true state, command, disturbance, and e in unit coordinates, -1 to 1."""
@@ -352,7 +353,8 @@ class Env:
 
     def privileged(self) -> dict[str, Tensor]:
         """What a teacher sees beside the robot's signals, by the names of `privileged_signals`."""
-        return self._unseen(self.state_now, slice(None))
+        told = {p.name: p.value(self.state_now) for p in self.task.critic if p.name in self.task.told}
+        return told | self._unseen(self.state_now, slice(None))
 
     # Checkpoints ------------------------------------------------------------------------------------------------
 

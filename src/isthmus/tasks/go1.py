@@ -112,6 +112,7 @@ def walk() -> Task:
             Seen("feet_height", LEGS, lambda s: (s.feet_pos[..., 2] - s.feet_ground) * 10),
             Seen("air_time", LEGS, lambda s: s.air_time),
         ),
+        told=("lin_vel",),
     )
 
 

@@ -157,12 +157,15 @@ class Task:
     levels: tuple[Level, ...] = (Level("full"),)
     critic: tuple[Seen, ...] = ()
     """True state that the critic sees, besides the command, the disturbance and e."""
+    told: tuple[str, ...] = ()
+    """Parts of `critic` that a teacher is told as well, because no sensor measures them."""
     positive: bool = False
     """Clip each tick's reward at zero: falling early must never pay."""
     doc: str = ""
 
 
 def privileged_signals(task: Task) -> tuple[Signal, ...]:
-    """What a teacher sees beside the robot's signals: nothing that a sensor measures."""
+    """What a teacher is told beside the robot's signals: nothing that a sensor measures."""
+    state = tuple(Signal(seen.name, "1", seen.labels) for seen in task.critic if seen.name in task.told)
     force = (Signal("force", "m/s²", ("x", "y", "z"), "body"),) if task.robot.base else ()
-    return (*force, Signal("e", "1", task.robot.space.names))
+    return (*state, *force, Signal("e", "1", task.robot.space.names))
