@@ -55,6 +55,9 @@ def train(task: str, method: str, seed: int, folder: Path, do) -> None:
     out = folder / f"{method}-{seed}"
     if (out / "done.json").exists():
         return
+    if (out / "run.json").exists():
+        do(["train", "--resume", "-o", str(out), "--json"], out / "done.json")
+        return
     options = [str(folder / f"teacher-{seed}") if o == "TEACHER" else o for o in METHODS[method]]
     steps = STEPS[task.partition("/")[0]] // (4 if "TEACHER" in METHODS[method] else 1)
     do(["train", task, *options, "--steps", str(steps), "--seed", str(seed), "-o", str(out), "--json"], out / "done.json")
@@ -63,7 +66,6 @@ def train(task: str, method: str, seed: int, folder: Path, do) -> None:
 def compare(task: str, methods: list[str], seeds: list[int], folder: Path, do) -> None:
     robot = task.partition("/")[0]
     realities = folder / "realities"
-    realities.mkdir(parents=True, exist_ok=True)
     for family in FAMILIES:
         for seed in range(REALITIES):
             hidden = ["robot", robot, "--hidden", str(seed), "--family", family, "--reveal"]
@@ -85,6 +87,7 @@ def run_command(arguments: list[str], into: Path | None = None) -> None:
     if done.returncode:
         sys.exit(done.returncode)
     if into:
+        into.parent.mkdir(parents=True, exist_ok=True)
         into.write_bytes(done.stdout)
 
 

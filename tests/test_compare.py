@@ -14,7 +14,7 @@ from isthmus.adapt.comparison import measure, recovery
 from isthmus.adapt.comparison import sweep as sweeping
 from isthmus.adapt.comparison.contend import Contender, contenders, short_names
 from isthmus.adapt.comparison.grounds import outside, parametric, reach, width
-from isthmus.adapt.comparison.paired import Z, estimate, rate_difference, share
+from isthmus.adapt.comparison.paired import Estimate, Z, estimate, rate_difference, share
 from isthmus.cli.main import main
 from isthmus.errors import BadInput
 from isthmus.tasks import get_task
@@ -157,6 +157,19 @@ def test_intervals_over_worlds_and_seeds_cover_the_truth():
     assert 0.92 < shares / 300 <= 1.0
 
 
+def test_three_seeds_of_the_goal_leave_as_much_doubt_about_a_share_as_three_seeds_do():
+    """Student's t with two degrees of freedom is 4.3; with those of the other methods, one interval in six misses."""
+    rng, hits = np.random.default_rng(7), []
+    for _ in range(300):
+        worlds = rng.standard_normal(30)
+        many = [planted(rng, 8, worlds, mean, seeds=0.1) for mean in (0.0, 27.0)]
+        got = share(many[0], planted(rng, 3, worlds, 30.0, seeds=1.0), many[1])
+        if got.clear:
+            hits.append(got.share.low <= 0.9 <= got.share.high)
+    assert len(hits) > 250
+    assert np.mean(hits) > 0.91
+
+
 def test_the_share_of_a_gap_is_exact_without_noise_and_undefined_without_a_gap():
     rng = np.random.default_rng(1)
     start = rng.standard_normal((1, 50))
@@ -235,6 +248,88 @@ def test_runs_that_differ_in_more_than_their_seed_say_in_what(tiny):
     some = b.belief.factors
     other = replace(b, belief=b.belief.replace(replace(some[0], high=some[0].high * (1 + 1e-9))))
     assert len(set(method_names([a, other]))) == 2
+    nearly = replace(b, plan=replace(b.plan, settings=replace(b.plan.settings, clip=0.2 * (1 + 1e-12))))
+    assert len(set(method_names([a, nearly]))) == 2
+
+
+def test_runs_are_seeds_of_one_method_only_if_the_runs_before_them_are(tiny):
+    from isthmus.adapt.comparison.contend import method_names
+    from isthmus.learn import runs
+
+    ppo, teacher, student = (runs.load(tiny[n]) for n in ("ppo-0", "teacher", "student"))
+    assert student.plan.parent == runs.seedless_hash(teacher)
+
+    def pooled(one, **changes) -> bool:
+        return len(set(method_names([one, replace(one, plan=replace(one.plan, seed=9, **changes))]))) == 1
+
+    again = replace(teacher, plan=replace(teacher.plan, seed=5))
+    longer = replace(teacher, plan=replace(teacher.plan, steps=800))
+    narrow = replace(teacher, belief=teacher.belief.scaled(0.5))
+    for kind in ("teacher", "start"):
+        child = replace(ppo, plan=replace(ppo.plan, **{kind: "a" * 64}, parent=runs.seedless_hash(teacher)))
+        assert pooled(child, **{kind: "b" * 64}, parent=runs.seedless_hash(again))
+        for other in (longer, narrow, child):
+            assert not pooled(child, **{kind: "b" * 64}, parent=runs.seedless_hash(other))
+        grandchild = replace(child, plan=replace(child.plan, seed=3, **{kind: "c" * 64}))
+        assert runs.seedless_hash(grandchild) == runs.seedless_hash(child)
+        changed = replace(child, plan=replace(child.plan, parent=runs.seedless_hash(narrow)))
+        assert runs.seedless_hash(changed) != runs.seedless_hash(child)
+    assert not pooled(ppo, start="a" * 64)
+    assert not pooled(ppo, failures="a" * 64)
+    assert not pooled(replace(ppo, plan=replace(ppo.plan, failures="b" * 64)), failures="a" * 64)
+    on = lambda run, **options: runs.Base(plan=ppo.plan, run=run, **options)
+    residual = replace(ppo, plan=replace(ppo.plan, base=on("a" * 64)))
+    assert pooled(residual)
+    assert not pooled(residual, base=on("b" * 64))
+    assert not pooled(residual, base=on("a" * 64, share=0.25))
+    assert method_names([residual, ppo]) == ["ppo, base aaaaaa, share 0.5", "ppo"]
+
+
+def test_a_run_that_did_not_note_its_parent_finds_it_among_the_others(tiny):
+    from isthmus.adapt.comparison.contend import method_names
+    from isthmus.learn import runs
+
+    teacher, student = runs.load(tiny["teacher"]), runs.load(tiny["student"])
+    second = replace(teacher, plan=replace(teacher.plan, seed=5), record={"hash": "5" * 64})
+    old = [replace(student, plan=replace(student.plan, parent="", teacher=t.origin)) for t in (teacher, second)]
+    assert method_names([*old, teacher, second, student]) == ["student"] * 2 + ["teacher"] * 2 + ["student"]
+    assert len(set(method_names(old))) == 2
+
+
+def test_a_fine_tuned_run_notes_what_was_asked_of_the_one_before(tiny, tmp_path):
+    from isthmus.adapt.methods import Parents, begin
+    from isthmus.learn import runs
+    from isthmus.learn.finetune import plan_from
+
+    start = runs.load(tiny["ppo-1"])
+    plan = replace(plan_from(start, start.task, 0.1), steps=100)
+    begin(tmp_path / "tuned", plan, start.task, start.belief, Parents(start=start), lambda trainer: None)
+    tuned = runs.load(tmp_path / "tuned").plan
+    assert (tuned.start, tuned.parent) == (start.origin, runs.seedless_hash(runs.load(tiny["ppo-0"])))
+
+
+def test_what_a_widening_run_trained_on_is_what_its_newest_policy_met(tiny, tmp_path):
+    """Whatever lies in adr.json: it is written at the end, and stays behind if the run is killed later on."""
+    from isthmus.adapt.adr import ADR
+    from isthmus.adapt.comparison.contend import trained
+    from isthmus.learn import checkpoint, runs
+
+    plain = replace(runs.load(tiny["ppo-0"]), folder=tmp_path)
+    plain.belief.scaled(0.1).save(tmp_path / "adr.json")
+    assert trained(plain) == plain.belief
+    widening = replace(plain, plan=replace(plain.plan, adr=True))
+    adr = ADR(plain.belief, plain.plan.settings.worlds, plain.task.success)
+    adr.reach[0] = 7, 3
+    adr.restore(adr.state())
+    for name, state in (("100", ADR(plain.belief, 8, 0.5).state()), ("200", adr.state())):
+        arrays = {f"env.sampler.{key}": value for key, value in state.items()}
+        checkpoint.write(tmp_path / "checkpoints" / f"{name}.safetensors", arrays, {})
+    assert trained(widening) == adr.as_belief()
+    (tmp_path / "adr.json").unlink()
+    assert trained(widening) == adr.as_belief()
+    checkpoint.write(tmp_path / "checkpoints" / "300.safetensors", {"x": np.zeros(1)}, {})
+    with pytest.raises(BadInput, match=r"300\.safetensors"):
+        trained(widening)
 
 
 def test_names_are_short_and_differ(tmp_path):
@@ -242,24 +337,61 @@ def test_names_are_short_and_differ(tmp_path):
     assert short_names(folders) == ["a/x", "b/x", "y", "y (2)"]
 
 
+def ranged(entry: Contender, method: str, part: float, **plan) -> Contender:
+    """The same entry as a run of another method, trained over part of the ranges."""
+    belief = entry.run.belief.scaled(part)
+    run = replace(entry.run, belief=belief, plan=replace(entry.run.plan, **plan))
+    return replace(entry, method=method, run=run, trained=belief)
+
+
 def test_a_loss_in_the_nominal_world_is_told_with_its_reason(entries):
     rng = np.random.default_rng(3)
     best = rng.uniform(0.7, 0.9, 40)
-    narrow = replace(entries[0], trained=entries[0].trained.scaled(0.2))
-    four = [narrow, *entries[1:]]
+    narrow, wide = ranged(entries[0], "narrow", 0.2), ranged(entries[1], "wide", 1.0, seed=7)
+    four = [narrow, wide, *entries[2:]]
     found = measure.timidity(
         four, [table(best), table(best - 0.08), table(best - 0.01), table(best - rng.uniform(-3, 3.4, 40))], 0.05
     )
-    assert [t.against for t in found] == [narrow.name] * 3
+    assert [t.against for t in found] == ["narrow"] * 3
     assert [t.timid for t in found] == [True, False, False]
     assert found[0].loss.mean == pytest.approx(0.08)
-    assert f"{entries[1].name} loses 0.08 of score in the nominal world against {narrow.name}" in found[0].sentence()
-    assert "timid" in found[0].sentence()
-    wide = measure.timidity([entries[0], replace(entries[1], trained=narrow.trained)], [table(best), table(best - 0.08)], 0.05)
-    assert wide[0].lost
-    assert not wide[0].timid
-    held = measure.timidity(four[:2], [table(best), table(best - 0.08)], 0.05, reference=entries[1].name)
+    told = found[0].sentence()
+    assert "wide loses 0.08 (0.08 to 0.08, over worlds) of score in the nominal world against narrow" in told
+    assert f"{100 * width(wide.trained):.0f} % of the space, the other on {100 * width(narrow.trained):.0f} %" in told
+    assert "timid" in told
+    held = measure.timidity(four[:2], [table(best), table(best - 0.08)], 0.05, reference="wide")
     assert held[0].loss.mean == pytest.approx(-0.08)
+
+
+def test_wide_ranges_are_the_cause_only_if_nothing_else_differs(entries):
+    best = np.linspace(0.7, 0.9, 40)
+    narrow = ranged(entries[0], "narrow", 0.2)
+
+    def told(other: Contender) -> measure.Timidity:
+        return measure.timidity([narrow, other], [table(best), table(best - 0.08)], 0.05)[0]
+
+    assert told(ranged(entries[0], "wide", 1.0, seed=4, adr=True)).timid
+    for other in (
+        ranged(entries[0], "narrower", 0.1),
+        ranged(entries[0], "longer", 1.0, steps=800),
+        ranged(entries[0], "tuned", 1.0, start="a" * 64),
+        ranged(entries[2], "teacher", 1.0),
+    ):
+        assert told(other).lost
+        assert not told(other).timid
+        assert "timid" not in told(other).sentence()
+
+
+def test_one_lucky_seed_makes_no_reference(entries):
+    rng = np.random.default_rng(6)
+    worlds = rng.uniform(-0.05, 0.05, 40)
+    lucky = [ranged(entries[0], "lucky", 0.2), ranged(entries[1], "lucky", 0.2)]
+    steady = [ranged(entries[0], "steady", 1.0), ranged(entries[1], "steady", 1.0)]
+    (found,) = measure.timidity([*lucky, *steady], [table(worlds + m) for m in (0.95, 0.55, 0.8, 0.81)], 0.05)
+    assert (found.method, found.against, found.over) == ("lucky", "steady", "worlds and seeds")
+    assert found.loss.mean == pytest.approx(0.055)
+    # Two seeds that are 0.4 apart leave everything open.
+    assert not found.lost
 
 
 # Sweeps ------------------------------------------------------------------------------------------------------------------
@@ -368,6 +500,30 @@ def test_runs_of_one_method_are_resampled_world_by_world():
     assert twice.back == one.back
 
 
+def test_seeds_of_one_method_that_recover_differently_leave_a_doubt():
+    """Worlds that are all alike leave none."""
+    tick, at, n = 0.02, 50, 10
+    same, ticks = np.full((250, n), 0.8), np.arange(250)[:, None]
+    planted = {25: 0.01, 100: 0.03}
+    runs = [same - np.where(ticks < at + k, 0.4, lost) * (ticks >= at) for k, lost in planted.items()]
+    soon, late = (recovery.summary("x", trace(run), trace(same), at, tick) for run in runs)
+    assert soon.seconds.low == soon.seconds.high < late.seconds.low == late.seconds.high
+    joined, twice = np.concatenate(runs, axis=1), trace(np.tile(same, 2))
+    both = recovery.summary("x", trace(joined), twice, at, tick, runs=2)
+    assert (both.seconds.low, both.seconds.high) == (soon.seconds.low, late.seconds.high)
+    lost = np.repeat([[0.01], [0.03]], n, axis=1)
+    assert vars(both.lost) == pytest.approx(vars(estimate((1.0, lost))))
+    assert both.lost.low < lost.min()
+    assert both.lost.high > lost.max()
+    fell = np.ones(joined.shape, dtype=bool)
+    fell[-1, :4] = False
+    some = recovery.summary("x", trace(joined, fell), twice, at, tick, runs=2)
+    assert some.lost.mean == pytest.approx((4 * 0.03 + 6 * 0.02) / 10)
+    fell[-1, :n] = False
+    one = recovery.summary("x", trace(joined, fell), twice, at, tick, runs=2)
+    assert vars(one.lost) == pytest.approx({"mean": 0.03, "low": 0.03, "high": 0.03})
+
+
 # At the command line -----------------------------------------------------------------------------------------------------
 
 
@@ -413,10 +569,45 @@ def test_everything_is_in_the_record_and_fits_a_terminal_of_80_columns(capsys, t
 
 def test_a_file_may_be_asked_for_instead_of_a_folder(capsys, tiny, tmp_path, short):
     for name in ("x.json", "y.png"):
-        code, out, err = call(capsys, "compare", tiny["ppo-0"], "--worlds", "3", "--json", "-o", tmp_path / name)
+        options = ["--worlds", "3", "--grounds", "nominal", "--json"]
+        code, out, err = call(capsys, "compare", tiny["ppo-0"], *options, "-o", tmp_path / name)
         assert code == 0, err
         assert json.loads(out)["files"] == [str(tmp_path / name)]
     assert {p.name for p in tmp_path.iterdir()} == {"x.json", "y.png"}
+
+
+def test_what_was_found_is_told_even_if_it_cannot_be_written(capsys, tiny, tmp_path, monkeypatch, short):
+    from isthmus import files
+
+    def full(path, data):
+        raise BadInput(f"cannot write {path}: the disk is full.")
+
+    monkeypatch.setattr(files, "atomic_write", full)
+    options = ["compare", tiny["ppo-0"], "--worlds", "2", "--grounds", "nominal", "-o", tmp_path / "x.json"]
+    code, out, err = call(capsys, *options)
+    assert code == 2
+    assert "nominal, 2 worlds" in out
+    assert "the disk is full" in err
+    assert "wrote" not in out
+    code, out, err = call(capsys, *options, "--json")
+    told = json.loads(out)
+    assert (code, told["exit"], told["files"]) == (2, 2, [])
+    assert "the disk is full" in told["error"]
+    assert told["grounds"]["nominal"]["runs"]
+
+
+def test_a_difference_of_rates_shows_both_ends_of_its_interval():
+    from isthmus.cli.compared import points
+
+    assert points(Estimate(0.02, -0.051, 0.03)) == "+2.0 (-5.1 to +3.0)"
+
+
+def test_every_example_of_the_help_has_a_line_of_its_own(capsys):
+    with pytest.raises(SystemExit):
+        main(["compare", "--help"])
+    examples = [line for line in capsys.readouterr().out.splitlines() if "example:" in line]
+    assert len(examples) == 3
+    assert all(line.startswith("example: isthmus compare") and len(line) <= 80 for line in examples)
 
 
 @pytest.mark.parametrize(
@@ -441,14 +632,24 @@ def test_a_file_may_be_asked_for_instead_of_a_folder(capsys, tiny, tmp_path, sho
         (["ppo-0", "--grounds", "insight"], "inside"),
         (["ppo-0", "--grounds"], "nothing"),
         (["ppo-0", "--reference", "ppo-1"], "--reference"),
+        (["ppo-0", "--reference", "ppo-0", "--grounds", "inside"], "--reference needs the nominal ground"),
         (["ppo-0", "--margin", "nan"], "--margin"),
+        (["ppo-0", "--margin", "0.05", "--grounds", "inside"], "--margin needs the nominal ground"),
+        (["ppo-0", "--sweep", "payload", "strength", "payload"], "'payload' more than once"),
+        (["ppo-0", "--change", "payload=0.1", "payload=0.2"], "'payload' more than once"),
+        (["ppo-0", "-o", "/proc/x"], "/proc/x"),
+        (["ppo-0", "-o", "empty/../ppo-0/run.json/x"], "run.json"),
+        (["ppo-0", "-o", "folder.json"], "folder.json"),
         (["ppo-0", "--belief", "b.json"], "b.json"),
         ([], "RUN"),
     ],
 )
-def test_bad_input_is_one_sentence(capsys, tiny, tmp_path, monkeypatch, options, hint):
+def test_bad_input_is_one_sentence_before_anything_is_simulated(capsys, tiny, tmp_path, monkeypatch, options, hint):
     monkeypatch.chdir(tmp_path)
+    for module, name in ((measure, "evaluate"), (recovery, "follow")):
+        monkeypatch.setattr(module, name, lambda *args: pytest.fail("simulated"))
     (tmp_path / "empty").mkdir()
+    (tmp_path / "folder.json").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "one.toml").write_text('robot = "go1"\n')
     for name, folder in tiny.items():

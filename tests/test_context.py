@@ -23,14 +23,20 @@ FOUND = [Context("convolution", 4, 16, 0.3), Context("recurrent", 4, 16), Contex
 FOUND += [Context("convolution", 4, 16, 0.3, every=4)]
 
 
-def shaken(context: Context, name: str = "go1/walk", mirrored: bool = True) -> Actor:
+def shaken(context: Context, name: str = "go1/walk", mirrored: bool = True, size: float = 0.2) -> Actor:
     """A policy whose weights and statistics are far from where they start."""
     torch.manual_seed(0)
     actor = Actor(Shape.of(get_task(name), (16,), mirrored, context)).eval()
     g = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for p in actor.parameters():
-            p.add_(0.2 * torch.randn(p.shape, generator=g))
+            p.add_(size * torch.randn(p.shape, generator=g))
+        x = 0.3 + torch.randn(50, actor.inputs, generator=g) * (0.3 + torch.rand(actor.inputs, generator=g))
+        actor.normalize.update(x, actor.net.reflect if mirrored else None)
+        if actor.estimator is not None:
+            frames, phi = 0.3 + torch.randn(50, actor.frame, generator=g), actor.estimator
+            reflect = (lambda f: f[:, phi.order] * phi.signs) if mirrored else None
+            phi.normalize.update(frames * (0.3 + torch.rand(actor.frame, generator=g)), reflect)
     return actor
 
 
@@ -92,6 +98,9 @@ def test_what_a_teacher_is_told_is_the_disturbance_and_e():
     told = env.privileged()
     assert [(s.name, s.size) for s in privileged_signals(task)] == [(k, v.shape[1]) for k, v in told.items()]
     assert torch.allclose(told["e"], torch.from_numpy(task.robot.space.unit(env.engine.e) * 2 - 1).float())
+    steady = torch.from_numpy(np.linalg.norm(env.disturber.steady, axis=1) / env.disturber.mass).float()
+    assert torch.allclose(told["force"].norm(dim=1), steady, atol=1e-5)
+    assert told["force"].abs().max() > 0
     env.step(env.default.repeat(5, 1))
     weight = torch.from_numpy(np.linalg.norm(env.disturber.force, axis=1) / env.disturber.mass).float()
     assert torch.allclose(env.privileged()["force"].norm(dim=1), weight, atol=1e-5)
@@ -161,7 +170,8 @@ def test_worlds_do_not_mix_and_forgetting_starts_anew(context):
 
 @pytest.mark.parametrize("context", [FOUND[0], FOUND[2]], ids=str)
 def test_the_controller_of_a_policy_that_finds_out_equals_it_tick_by_tick(context, tmp_path, monkeypatch):
-    actor, task = shaken(context), get_task("go1/walk")
+    # The last action is part of the next observation: with wilder weights the loop would blow up differences in rounding.
+    actor, task = shaken(context, size=0.05), get_task("go1/walk")
     plan = runs.Plan("go1/walk", "student", context=context)
     run = runs.create(tmp_path / "run", plan, task, task.robot.prior)
     monkeypatch.setattr(export_module, "TICKS", 80)

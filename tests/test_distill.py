@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 from isthmus.adapt import methods
 from isthmus.adapt.distill import Distiller, told_z
 from isthmus.cli.main import main
+from isthmus.errors import BadInput
 from isthmus.learn import checkpoint, runs
 from isthmus.learn.actor import Actor
 from isthmus.learn.context import Context
@@ -161,6 +163,12 @@ def test_rma_trains_its_own_teacher_first(tmp_path):
             "longer than the link can give",
         ),
         (["cartpole/balance", "--method", "studnet"], "student"),
+        (["cartpole/balance", "--history", "3"], "--history goes with --method student or rma, which look back; ppo does not"),
+        (
+            ["cartpole/balance", "--method", "rma", "--history", "99"],
+            "goes with --memory convolution",
+        ),
+        (["cartpole/balance", "--adr", "--width", "2"], "--adr finds its own ranges"),
         (["cartpole/balance", "--method", "student", "--teacher", "NOWHERE"], "is not a run"),
     ],
 )
@@ -171,6 +179,16 @@ def test_what_cannot_be_taught_is_said_in_one_sentence(taught, tmp_path, capsys,
     assert says in err
     assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "x").exists()
+
+
+def test_another_teacher_in_the_folder_is_not_taken(taught, tmp_path, capsys):
+    options = ["--method", "rma", "--steps", "100", "--worlds", "8", "-o", str(tmp_path / "r"), "--json"]
+    assert main(["train", "cartpole/balance", *options]) == 0
+    shutil.rmtree(tmp_path / "r/checkpoints")
+    shutil.rmtree(tmp_path / "r/teacher")
+    shutil.copytree(taught, tmp_path / "r/teacher")
+    assert main(["train", "--resume", "-o", str(tmp_path / "r")]) == 2
+    assert "is not the teacher that" in capsys.readouterr().err
 
 
 def test_a_policy_that_was_told_nothing_cannot_teach(taught, tmp_path, capsys):
@@ -184,5 +202,5 @@ def test_a_teacher_of_another_space_is_refused(taught):
     task = get_task("cartpole/balance")
     space = replace(task.robot.space, params=task.robot.space.params[:-1])
     other = replace(task, robot=replace(task.robot, space=space))
-    with pytest.raises(Exception, match="another Space of cartpole"):
+    with pytest.raises(BadInput, match="another Space of cartpole"):
         methods.check_teacher(runs.load(taught), other)

@@ -68,6 +68,17 @@ def test_revisits_are_near_what_failed_and_inside_the_bounds():
     assert (e[:, HELD] == 0.91).all()
 
 
+def test_a_revisited_world_does_not_change_on_the_way():
+    """Else it would count as mastered although its hard numbers were gone."""
+    sampler, rng = under_way(0.5, some(20))
+    e = sampler.draw(rng, ALL, BELIEF)
+    visited = sampler.visits >= 0
+    again = sampler.redraw(rng, ALL[::2], BELIEF)
+    assert (again[visited[::2]] == e[::2][visited[::2]]).all()
+    others = again[~visited[::2]] != e[::2][~visited[::2]]
+    assert others.any(axis=1).all()
+
+
 def test_mastered_worlds_leave_and_others_stay_once():
     worlds = some(10)
     sampler, rng = under_way(0.9, worlds)

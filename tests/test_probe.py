@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.adapt.probing import probe
+from isthmus.adapt.probing import figure, probe
 from isthmus.adapt.probing.ridge import STRENGTHS, _left_out, fits, r_squared
 from isthmus.cli.main import main
 from isthmus.errors import BadInput
@@ -178,6 +178,10 @@ def test_a_teacher_that_passes_on_what_it_is_told_can_be_read(tiny, monkeypatch)
         assert told or found.best(name).low < 0.15
 
 
+def full(*args):
+    raise BadInput("the disk is full.")
+
+
 def test_a_probe_at_the_command_line(capsys, tiny, tmp_path, monkeypatch):
     whole = probe.watch
     monkeypatch.setattr(probe, "watch", lambda task, *rest: whole(replace(task, episode=0.4), *rest))
@@ -194,8 +198,10 @@ def test_a_probe_at_the_command_line(capsys, tiny, tmp_path, monkeypatch):
     assert told["worlds"] == {"asked": 40, "train": 28, "held_out": 12}
     assert len(told["run_hash"]) == len(told["belief_hash"]) == 64
     assert (tmp_path / "p.png").stat().st_size > 10_000
-    assert main(["probe", str(tiny["ppo-0"]), "--worlds", "40"]) == 0
-    out = capsys.readouterr().out
+    monkeypatch.setattr(figure, "bars", full)
+    assert main(["probe", str(tiny["ppo-0"]), "--worlds", "40", "-o", str(tmp_path / "q.png")]) == 2
+    out, err = capsys.readouterr()
+    assert "the disk is full" in err
     assert "cannot be read" in out
     rows = [float(line.split()[1]) for line in out.splitlines() if ", " in line and line.split()[0] in names]
     assert rows == sorted(rows, reverse=True)
@@ -205,18 +211,17 @@ def test_a_probe_at_the_command_line(capsys, tiny, tmp_path, monkeypatch):
     ("options", "hint"),
     [
         (["absent"], "absent"),
-        (["RUN", "--worlds", "0"], "--worlds"),
-        (["RUN", "--worlds", "5"], "5 of 5 worlds"),
+        (["RUN", "--worlds", "5"], "--worlds must be at least 20"),
+        (["RUN", "-o", "/proc/x.png"], "/proc/x.png"),
         (["RUN", "-o", "x.pdf"], "NAME.png"),
         (["RUN", "--seed", "-3"], "--seed"),
         (["RUN", "--belief", "absent.json"], "absent.json"),
         (["RUN", "--belief", "fixed.json"], "varies"),
     ],
 )
-def test_bad_input_is_one_sentence(capsys, tiny, tmp_path, monkeypatch, options, hint):
+def test_bad_input_is_one_sentence_before_anything_is_simulated(capsys, tiny, tmp_path, monkeypatch, options, hint):
     monkeypatch.chdir(tmp_path)
-    whole = probe.watch
-    monkeypatch.setattr(probe, "watch", lambda task, *rest: whole(replace(task, episode=0.4), *rest))
+    monkeypatch.setattr(probe, "watch", lambda *args: pytest.fail("simulated"))
     get_task("pendulum/swingup").robot.prior.nominal().save(tmp_path / "fixed.json")
     code = main(["probe", *(str(tiny["ppo-0"]) if o == "RUN" else o for o in options)])
     err = capsys.readouterr().err

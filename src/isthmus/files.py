@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import tomllib
 from collections.abc import Mapping
@@ -67,7 +68,10 @@ def read_bytes(path: Path | str, limit: int) -> bytes:
     """A whole file of at most `limit` bytes; one that is missing or larger is a BadInput that names it."""
     path = Path(path)
     try:
-        if path.stat().st_size > limit:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
+            raise BadInput(f"{path} is not a regular file and is not read.")
+        if found.st_size > limit:
             raise BadInput(f"{path} is larger than {limit // 2**20} MiB and is not read.")
         return path.read_bytes()
     except OSError as error:

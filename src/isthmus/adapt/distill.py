@@ -18,6 +18,7 @@ from isthmus.errors import BadInput
 from isthmus.learn.actor import Actor, Memory, forget
 from isthmus.learn.context import Estimator, Guessed, Recurrent, Told
 from isthmus.learn.mirror import Symmetric
+from isthmus.learn.residual import check_robot
 from isthmus.learn.runs import Run
 from isthmus.learn.trainer import Trainer
 from isthmus.tasks.sampler import Sampler
@@ -37,11 +38,22 @@ class Rollout:
     told: Tensor
     """What the teacher is told at the same moment."""
     past: Tensor
-    """Frames that φ looks back on, (ticks, n, H, frame); only the newest one if φ has a memory."""
+    """Frames before the first tick that φ still looks back on, (n, H - 1, frame); none if φ has a memory …"""
+    frames: Tensor
+    """… and the newest frame of each tick, (ticks, n, frame)."""
     memory: Memory
     """Of φ, before the first tick."""
     fresh: Tensor
     """1 where an episode began with this tick, (ticks, n, 1)."""
+
+    def windows(self, ids: Tensor) -> Tensor:
+        """What φ saw in some worlds, (ticks, k, H, frame); the first frame of an episode stands for all before it."""
+        strip = torch.cat([self.past[ids], self.frames[:, ids].transpose(0, 1)], dim=1)
+        ticks, before = len(self.frames), self.past.shape[1]
+        at = torch.arange(ticks)[:, None] + torch.arange(before + 1)
+        begun = torch.where(self.fresh[:, ids, 0] > 0.5, before + torch.arange(ticks)[:, None], 0).cummax(0).values
+        rows = torch.arange(len(ids))[None, :, None]
+        return strip[rows, torch.maximum(at[:, None], begun[:, :, None])]
 
 
 class Distiller(Trainer):
@@ -107,18 +119,19 @@ class Distiller(Trainer):
     @torch.no_grad()
     def _collect(self, ticks: int) -> tuple[Rollout, list[dict]]:
         env, actor, n = self.env, self.actor, self.env.n
-        looks_back = 1 if isinstance(self.estimator.net, Recurrent) else self.estimator.frames
+        before = self.estimator.frames - 1
         rollout = Rollout(
             seen=torch.empty(ticks, n, actor.seen),
             told=torch.empty(ticks, n, self.told.shape[1]),
-            past=torch.empty(ticks, n, looks_back, actor.frame),
+            past=self.memory["frames"][:, -1 - before : -1].clone() if before else torch.empty(n, 0, actor.frame),
+            frames=torch.empty(ticks, n, actor.frame),
             memory={k: v.clone() for k, v in self.before.items()},
             fresh=torch.empty(ticks, n, 1),
         )
         finished: list[dict] = []
         for t in range(ticks):
             rollout.seen[t], rollout.told[t] = self.observation[:, : actor.seen], self.told
-            rollout.past[t], rollout.fresh[t] = self.memory["frames"][:, -looks_back:], self.fresh
+            rollout.frames[t], rollout.fresh[t] = self.memory["frames"][:, -1], self.fresh
             action = actor.act(self.observation)
             step = env.step(actor.target(action, self.memory))
             done = step.failed | step.timed_out
@@ -162,7 +175,7 @@ class Distiller(Trainer):
 
     def _estimates(self, rollout: Rollout, ids: Tensor) -> Tensor:
         """ẑ of some worlds at all ticks, (ticks, k, outputs), with gradients back to the first tick."""
-        phi, past = self.estimator, rollout.past[:, ids]
+        phi, past = self.estimator, rollout.windows(ids)
         memory = {name: value[ids] for name, value in rollout.memory.items()}
         if phi.context.every == 1:
             # All worlds and ticks at once; worlds come first, because their mirror images follow them.
@@ -218,10 +231,7 @@ def told_z(teacher: Actor, x: Tensor) -> Tensor:
 def check_teacher(teacher: Run, task: Task) -> None:
     """Raise BadInput unless the run can teach a student of the task."""
     where, own = f"the teacher {teacher.folder}", teacher.task
-    if own.robot.name != task.robot.name:
-        raise BadInput(f"{where} was trained for {own.robot.name}, not for {task.robot.name}.")
-    if own.robot.space.hash != task.robot.space.hash:
-        raise BadInput(f"{where} was trained on another Space of {task.robot.name} than {task.name} has.")
+    check_robot(teacher, task, where)
     if teacher.plan.context.source != "privileged":
         raise BadInput(f"{where} is not a teacher: its method was {teacher.plan.method!r}; train one with --method teacher.")
     if own.policy != task.policy or privileged_signals(own) != privileged_signals(task):

@@ -33,7 +33,7 @@ JITTER = 0.02
 """By how much a stored world moves when it is revisited: standard deviation, as a fraction of the hard range."""
 DRAWS = 64
 """Worlds that stand for a belief which is not a list of worlds."""
-_KEPT = ("store", "serials", "visits", "ended", "counts")
+_KEPT = ("store", "serials", "visits", "held", "ended", "counts")
 
 
 class Failures:
@@ -54,6 +54,8 @@ class Failures:
         self._next = self._known = 0
         self.visits = np.full(worlds, -1)
         """Serial of the failure that each world revisits; -1 for none."""
+        self.held = np.zeros((worlds, len(belief.space)))
+        """Where they are revisited, (worlds, d): a world that is put to the test does not change on the way."""
         self.ended = np.zeros(worlds, dtype=bool)
         """Worlds whose last episode is over."""
         self.counts = np.zeros(worlds, dtype=bool)
@@ -70,12 +72,12 @@ class Failures:
         back = np.nonzero((rng.uniform(size=len(ids)) < self.revisit) & self.counts[ids])[0]
         if len(self.store) and len(back):
             picked = rng.integers(len(self.store), size=len(back))
-            e[back] = self._near(rng, self.store[picked])
+            e[back] = self.held[ids[back]] = self._near(rng, self.store[picked])
             self.visits[ids[back]] = self.serials[picked]
         return e
 
     def redraw(self, rng: np.random.Generator, ids: np.ndarray, belief: Belief) -> np.ndarray:
-        return belief.sample(rng, len(ids))
+        return np.where(self.visits[ids, None] >= 0, self.held[ids], belief.sample(rng, len(ids)))
 
     def _near(self, rng: np.random.Generator, e: np.ndarray) -> np.ndarray:
         """Values close to e, (k, d), inside the hard bounds; what the belief holds fixed does not move."""

@@ -67,7 +67,7 @@ def begin(folder: Path, plan: Plan, task: Task, belief: Belief, parents: Parents
     make = lambda p: sampling.create(folder, p, task, belief, parents.failures)  # noqa: E731
     if parents.start is not None:
         load_actor(parents.start)
-        tuner = trainer_of(make(plan))
+        tuner = trainer_of(make(replace(plan, parent=runs.seedless_hash(parents.start))))
         assert isinstance(tuner, FineTuner)
         tuner.adopt(parents.start)
         return _train(tuner, work)
@@ -81,13 +81,13 @@ def begin(folder: Path, plan: Plan, task: Task, belief: Belief, parents: Parents
     if teacher is not None:
         check_teacher(teacher, task)
         load_actor(teacher)
-        return _taught(make(replace(plan, teacher=teacher.origin)), teacher, work)
+        return _taught(make(replace(plan, teacher=teacher.origin, parent=runs.seedless_hash(teacher))), teacher, work)
     if plan.method == "student":
         raise BadInput("a student needs a teacher: give --teacher RUN, made with --method teacher.")
     runs.check_free(folder)
     own = replace(plan, method="teacher", context=replace(plan.context, source="privileged"), revisit=0.0)
     teacher = runs.create(folder / OWN, _share(own, TEACHING), task, belief)
-    run = make(replace(_share(plan, 1 - TEACHING), teacher=teacher.origin))
+    run = make(replace(_share(plan, 1 - TEACHING), teacher=teacher.origin, parent=runs.seedless_hash(teacher)))
     _train(trainer_of(teacher), work)
     return _taught(run, teacher, work)
 
@@ -103,6 +103,8 @@ def resume(folder: Path, steps: int, minutes: float, work: Work) -> Trainer:
         if not (folder / OWN / "run.json").exists():
             raise BadInput(f"{folder} was stopped before its teacher was taken over; delete it and start again.")
         own = runs.load(folder / OWN)
+        if own.origin != run.plan.teacher:
+            raise BadInput(f"{folder / OWN} is not the teacher that {folder} was started with.")
         _train(_found(own), work)
         return _taught(run, own, work)
     return _train(_found(run), work)

@@ -1,16 +1,20 @@
-"""Compare policies in the same worlds: inside and outside of what they were trained on, and in realities.
+"""Compare policies world by world, inside and outside of what they trained on.
 
-example: isthmus compare runs/robust runs/student runs/teacher --reality realities -o report
-example: isthmus compare runs/narrow runs/wide --sweep payload ground_friction -o report
-example: isthmus compare runs/robust runs/rma --change payload=4 --at 5 -o report
+example: isthmus compare runs/ppo runs/rma runs/teacher --reality realities
+
+example: isthmus compare runs/narrow runs/wide --sweep payload -o report
+
+example: isthmus compare runs/ppo runs/rma --change payload=4 --at 5 -o report
 """
 
 from __future__ import annotations
 
 import math
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -19,6 +23,9 @@ from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
     from isthmus.adapt.comparison.report import Report
+
+MARGIN = 0.05
+"""Score that a method may lose in the nominal world, where nothing else is said."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +50,10 @@ class Args:
     """Values of those parameters before the change, as NAME=VALUE; by default nominal."""
     at: float | None = None
     """Seconds into the episode at which they change; by default after 40 % of it."""
-    margin: float = 0.05
-    """Score that a run may lose in the nominal world before that is reported."""
+    margin: float | None = None
+    """Score that a method may lose in the nominal world before that is reported; by default 0.05."""
     reference: Path | None = None
-    """Run that nominal scores are held against; by default the best."""
+    """Run whose method nominal scores are held against; by default the best method."""
     by_method: bool = False
     """Show each method over its runs also where it has only one."""
     seed: int = 1000
@@ -61,7 +68,7 @@ def run(args: Args) -> int:
     _check(args)
     from isthmus.adapt.comparison import grounds, measure, recovery
     from isthmus.adapt.comparison.contend import contenders
-    from isthmus.adapt.comparison.report import Report, places
+    from isthmus.adapt.comparison.report import Report, check_places, places
     from isthmus.adapt.comparison.sweep import sweep
     from isthmus.learn import runs
     from isthmus.tasks import get_task
@@ -71,7 +78,7 @@ def run(args: Args) -> int:
     task = get_task(args.task) if args.task else runs.load(args.runs[0]).task
     space, worlds, seed = task.robot.space, args.worlds, args.seed
     entries = contenders(args.runs, task)
-    reference = _reference(args, [e.name for e in entries])
+    reference, margin = _reference(args, [e.method for e in entries]), MARGIN if args.margin is None else args.margin
     belief = task.robot.prior if args.belief is None else adopt(Belief.load(args.belief), space, str(args.belief))
     chosen, left_out = grounds.parametric(args.grounds, belief, worlds, seed)
     chosen += grounds.real(args.reality, task, worlds, seed) if args.reality else []
@@ -79,6 +86,7 @@ def run(args: Args) -> int:
         space.index(name)
     after, before = (assignments(option, getattr(args, option)) for option in ("change", "before"))
     event = recovery.Event.of(task, after, before, args.at) if after else None
+    check_places(*where)
 
     with show.bar(f"comparing on {task.name}") as bar:
         parts = _shares(bar, [len(chosen), *([5] * len(args.sweep)), *([3] if event else [])])
@@ -91,20 +99,29 @@ def run(args: Args) -> int:
         results={name: [measure.result(task, own, found[0]) for own in found] for name, found in tables.items()},
         groups={name: measure.groups(task, entries, found) for name, found in tables.items()},
         shares={name: measure.recovered(entries, found) for name, found in tables.items()},
-        timidity=measure.timidity(entries, tables["nominal"], args.margin, reference) if "nominal" in tables else [],
+        timidity=measure.timidity(entries, tables["nominal"], margin, reference) if "nominal" in tables else [],
         sweeps=swept,
         event=event,
         recoveries=changed,
     )
-    files = _write(report, *where)
     if args.json:
-        show.emit(report.to_dict() | {"files": [str(f) for f in files]})
-        return 0
+        return emit(report.to_dict(), lambda: _write(report, *where))
     from isthmus.cli import compared
 
-    compared.everything(report, args.by_method, args.margin)
-    for file in files:
+    compared.everything(report, args.by_method, margin)
+    for file in _write(report, *where):
         compared.say(f"wrote {file}")
+    return 0
+
+
+def emit(found: dict[str, Any], write: Callable[[], list[Path]]) -> int:
+    """Write files and print one JSON object, which holds everything also where a file cannot be written."""
+    try:
+        show.emit(found | {"files": [str(file) for file in write()]})
+    except BadInput as error:
+        show.emit(found | {"files": [], "error": str(error), "exit": 2})
+        print(f"isthmus: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
@@ -115,23 +132,27 @@ def _check(args: Args) -> None:
         raise BadInput("--worlds must be at least 1.")
     if args.seed < 0:
         raise BadInput("--seed must not be negative.")
-    if not 0 <= args.margin < math.inf:
+    if args.margin is not None and not 0 <= args.margin < math.inf:
         raise BadInput("--margin must be a finite number, not negative.")
+    for option in ("margin", "reference"):
+        if getattr(args, option) is not None and "nominal" not in args.grounds:
+            raise BadInput(f"--{option} needs the nominal ground; add it to --grounds.")
+    for name in args.sweep:
+        if args.sweep.count(name) > 1:
+            raise BadInput(f"--sweep names {name!r} more than once.")
     if not args.change and (args.before or args.at is not None):
         raise BadInput("--before and --at go with --change.")
     if not (args.grounds or args.reality or args.sweep or args.change):
         raise BadInput("there is nothing to compare on: give --grounds, --reality, --sweep or --change.")
 
 
-def _reference(args: Args, names: list[str]) -> str:
-    """Name of the run that nominal scores are held against; empty for the best."""
+def _reference(args: Args, methods: list[str]) -> str:
+    """The method that nominal scores are held against; empty for the best."""
     if args.reference is None:
         return ""
-    if "nominal" not in args.grounds:
-        raise BadInput("--reference needs the nominal ground; add it to --grounds.")
-    for folder, name in zip(args.runs, names, strict=True):
+    for folder, method in zip(args.runs, methods, strict=True):
         if args.reference.absolute() == folder.absolute():
-            return name
+            return method
     raise BadInput(f"--reference {args.reference} is not among the runs that are compared.")
 
 
@@ -139,13 +160,14 @@ def assignments(option: str, texts: tuple[str, ...]) -> dict[str, float]:
     """NAME=VALUE, several times."""
     values: dict[str, float] = {}
     for text in texts:
-        name, equals, number = text.partition("=")
+        name, _, number = text.partition("=")
+        name = name.strip()
+        if name in values:
+            raise BadInput(f"--{option} gives {name!r} more than once.")
         try:
-            values[name.strip()] = float(number)
+            values[name] = float(number)
         except ValueError:
-            equals = ""
-        if not equals:
-            raise BadInput(f"--{option} takes NAME=VALUE with a number, not {text!r}.")
+            raise BadInput(f"--{option} takes NAME=VALUE with a number, not {text!r}.") from None
     return values
 
 

@@ -41,8 +41,8 @@ def percent(r: Rate) -> str:
 
 
 def points(m: Estimate) -> str:
-    """A difference of rates, in points of percent."""
-    return f"{100 * m.mean:+.1f} ± {50 * (m.high - m.low):.1f}"
+    """A difference of rates, in points of percent; its interval is not even to both sides."""
+    return f"{100 * m.mean:+.1f} ({100 * m.low:+.1f} to {100 * m.high:+.1f})"
 
 
 def short(name: str, most: int = 24) -> str:
@@ -144,7 +144,7 @@ def timid(found: list[Timidity], margin: float) -> None:
     for t in flagged:
         say(t.sentence(), "yellow")
     if found and not flagged:
-        say(f"no run clearly loses more than {margin:g} of score in the nominal world against {found[0].against}.")
+        say(f"no method clearly loses more than {margin:g} of score in the nominal world against {found[0].against}.")
 
 
 def sweep(one: Sweep) -> None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from isthmus.cli import show
 from isthmus.errors import BadInput
+
+if TYPE_CHECKING:
+    from isthmus.adapt.probing.probe import Report
 
 MEANS = {
     "ticks": "the last ticks that the policy observes",
@@ -26,7 +29,7 @@ class Args:
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
     worlds: int = 600
-    """Worlds, one episode in each; 70 % to learn to read, the rest to judge."""
+    """Worlds, at least 20, one episode in each; 70 % to learn to read, the rest to judge."""
     belief: Path | None = None
     """File with the distribution of worlds; by default the one that the run trained over."""
     seed: int = 1000
@@ -38,33 +41,31 @@ class Args:
 
 
 def run(args: Args) -> int:
-    if args.worlds < 1:
-        raise BadInput("--worlds must be at least 1.")
     if args.seed < 0:
         raise BadInput("--seed must not be negative.")
     if args.out is not None and args.out.suffix != ".png":
         raise BadInput(f"-o takes a file NAME.png, not {args.out}.")
     from isthmus.adapt.comparison.contend import trained
+    from isthmus.adapt.comparison.report import check_places
     from isthmus.adapt.probing import probe
+    from isthmus.cli.compare_ import emit
     from isthmus.cli.compared import packed, say
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
     from isthmus.world import Belief, adopt
 
+    if args.worlds < probe.FEWEST:
+        raise BadInput(f"--worlds must be at least {probe.FEWEST}.")
     found = runs.load(args.run)
     belief = trained(found)
     if args.belief is not None:
         belief = adopt(Belief.load(args.belief), found.task.robot.space, str(args.belief))
+    check_places(None, (args.out,) if args.out else None)
     with show.bar(f"probing {found.plan.task}") as bar:
         report = probe.probe(found, args.worlds, args.seed, belief, bar.update)
     title = f"{found.plan.task}, {found.plan.method}: {report.held_out} worlds held out of {report.train + report.held_out}"
-    if args.out is not None:
-        from isthmus.adapt.comparison.figures import save
-        from isthmus.adapt.probing.figure import bars
-
-        save(bars(report, MEANS, title), args.out)
     if args.json:
-        show.emit({
+        record = {
             "run": str(args.run),
             "task": found.plan.task,
             "method": found.plan.method,
@@ -74,9 +75,8 @@ def run(args: Args) -> int:
             "seed": args.seed,
             "worlds": {"asked": args.worlds, "train": report.train, "held_out": report.held_out},
             "features": {what: p.to_dict() for what, p in report.probes.items()},
-            "files": [str(args.out)] if args.out else [],
-        })  # fmt: skip
-        return 0
+        }
+        return emit(record, lambda: _write(report, title, args.out))
     say(title)
     for what in report.probes:
         say(f"{what:<9} {MEANS[what]}")
@@ -84,9 +84,20 @@ def run(args: Args) -> int:
     rows = [[name, *(cell(p.best(name)) for p in report.probes.values())] for name in report.names]
     how = "R² by the better of a straight and a curved regression, 95 % interval"
     packed(how, "parameter", [[what] for what in report.probes], rows)
-    if args.out is not None:
-        say(f"wrote {args.out}")
+    for file in _write(report, title, args.out):
+        say(f"wrote {file}")
     return 0
+
+
+def _write(report: Report, title: str, out: Path | None) -> list[Path]:
+    """The figure, where it is asked for."""
+    if out is None:
+        return []
+    from isthmus.adapt.comparison.figures import save
+    from isthmus.adapt.probing.figure import bars
+
+    save(bars(report, MEANS, title), out)
+    return [out]
 
 
 def cell(read) -> str:

@@ -1,6 +1,7 @@
 """Train a policy over thousands of worlds.
 
 example: isthmus train go1/walk -o runs/a --minutes 5
+
 example: isthmus train go1/hard --method student --teacher runs/teacher -o runs/student
 example: isthmus train go1/hard --from runs/a --belief unit7.json --kl 0.1 -o runs/unit7
 """
@@ -194,6 +195,14 @@ def _check_together(args: Args) -> None:
         for option in _given(args, "method", "teacher", "base", "reach", "blind_critic", *looking):
             raise BadInput(f"{option} does not go with --from: what a policy is stays as it is in {args.start}.")
         return
+    if args.method not in ("student", "rma"):
+        for option in _given(args, *looking):
+            raise BadInput(f"{option} goes with --method student or rma, which look back; {args.method} does not.")
+    elif args.memory != "convolution":
+        for option in _given(args, "history"):
+            raise BadInput(f"{option} goes with --memory convolution; a recurrent memory looks back as far as it can.")
+    if args.adr and args.width != 1.0:
+        raise BadInput("--adr finds its own ranges; --width does not go with it.")
     for option in _given(args, "kl"):
         raise BadInput(f"{option} goes with --from RUN.")
     if args.base is None:

@@ -30,6 +30,8 @@ from isthmus.tasks.env import Env
 from isthmus.tasks.state import limits_of
 
 Memory = dict[str, Tensor]
+TOLD_SPREAD = 0.03
+"""Least spread of what a teacher is told; e is -1 to 1, and may hardly vary in training but be another one later."""
 
 
 class Actor(nn.Module):
@@ -72,7 +74,8 @@ class Actor(nn.Module):
         """Numbers of the observation that come from the last frames; what is told or guessed follows them."""
         told = sum(s.size for s in shape.told)
         self.inputs = self.seen + told + (self.estimator.outputs if self.estimator else 0)
-        self.normalize = Normalizer(self.inputs)
+        least = torch.cat([torch.zeros(self.seen), torch.full((told,), TOLD_SPREAD)]) if told else None
+        self.normalize = Normalizer(self.inputs, least=least)
         self.net = self._net(m, told)
         self.log_std = nn.Parameter(torch.full((m,), init_std).log())
 

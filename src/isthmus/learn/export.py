@@ -146,7 +146,7 @@ def compare(
     for tick in range(TICKS):
         env.step(both("recorded", {k: v for k, v in env.signals().items() if k in controller.inputs}))
         report((tick + 1) / TICKS)
-    for kind, signals in probes(actor.shape.signals, actor.shape.policy.history):
+    for kind, signals in probes(actor.shape.signals, actor.shape.longest):
         both(kind, signals)
     return worst
 

@@ -16,15 +16,19 @@ class Normalizer(nn.Module):
     var: Tensor
     count: Tensor
 
-    def __init__(self, size: int, limit: float = 8.0):
+    def __init__(self, size: int, limit: float = 8.0, least: Tensor | None = None):
+        """`least`, (size,), is the smallest spread that inputs are divided by: one that hardly varied is not blown up."""
         super().__init__()
         self.limit = limit
+        self.least: Tensor | None
+        self.register_buffer("least", None if least is None else least.square(), persistent=False)
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("var", torch.ones(size))
         self.register_buffer("count", torch.tensor(1e-2))
 
     def forward(self, x: Tensor) -> Tensor:
-        return ((x - self.mean) * torch.rsqrt(self.var + 1e-5)).clamp(-self.limit, self.limit)
+        var = self.var if self.least is None else torch.maximum(self.var, self.least)
+        return ((x - self.mean) * torch.rsqrt(var + 1e-5)).clamp(-self.limit, self.limit)
 
     @torch.no_grad()
     def update(self, x: Tensor, reflect: Callable[[Tensor], Tensor] | None = None) -> None:

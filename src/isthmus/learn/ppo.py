@@ -19,6 +19,9 @@ from isthmus.learn.mirror import Symmetric
 from isthmus.learn.nets import Normalizer, mlp
 from isthmus.tasks.env import Env
 
+MOST, LAYERS = 2**20, 8
+"""Settings may come from a stranger's run."""
+
 
 @dataclass(frozen=True)
 class PPO:
@@ -47,6 +50,11 @@ class PPO:
     """Make the policy treat left and right alike, where the robot is symmetric."""
     asymmetric: bool = True
     """The critic sees the true state and e; otherwise only what the policy observes."""
+
+    def __post_init__(self) -> None:
+        counts = (self.worlds, self.ticks, self.epochs, self.minibatch, *self.hidden, *self.critic_hidden)
+        if min(counts) < 1 or max(counts) > MOST or len(self.hidden) > LAYERS or len(self.critic_hidden) > LAYERS:
+            raise BadInput(f"worlds, ticks, epochs, minibatch and widths are 1 to {MOST}, and layers at most {LAYERS}.")
 
 
 class Critic(nn.Module):

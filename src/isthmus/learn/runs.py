@@ -65,10 +65,15 @@ class Plan:
     """Share of episodes in worlds where the policy failed before."""
     failures: str = ""
     """Hash of the failures that were known at the start, in failures.json."""
+    parent: str = ""
+    """`seedless_hash` of the run that taught this one, or that it fine-tunes."""
 
     def shape(self, task: Task) -> Shape:
         base, share = (self.base.shape(), self.base.share) if self.base else (None, 1.0)
         return Shape.of(task, self.settings.hidden, self.settings.mirror, self.context, base, share)
+
+
+DEEPEST = 4
 
 
 @dataclass(frozen=True)
@@ -85,8 +90,15 @@ class Base:
     def __post_init__(self) -> None:
         if (self.law is None) == (self.plan is None):
             raise BadInput("a base is a law or a policy, one of the two.")
+        if self.depth > DEEPEST:
+            raise BadInput(f"a policy may correct a policy that corrects one, {DEEPEST} deep at most.")
         if not 0 < self.share <= 1:
             raise BadInput(f"the correction of a base may use a part of the reach above 0 and up to 1, not {self.share:g}.")
+
+    @property
+    def depth(self) -> int:
+        """Bases below each other, this one included."""
+        return 1 + (self.plan.base.depth if self.plan and self.plan.base else 0)
 
     def shape(self) -> Law | Shape:
         if self.plan is None:
@@ -109,6 +121,24 @@ class Run:
     def origin(self) -> str:
         """Hash of the record with which the run began; a new budget does not make it another run."""
         return self.record.get("began_as", self.record["hash"])
+
+
+def seedless(run: Run) -> dict[str, Any]:
+    """What was asked of a run, but for seeds: equal for repetitions of one experiment.
+
+    Of the run before it counts what was asked of that one. A base is a controller like any other: another run is another base.
+    """
+    plan = asdict(run.plan)
+    # Without a recorded parent, the very run stands for what it was asked.
+    before = {name: plan["parent"] or plan[name] if plan[name] else "" for name in ("teacher", "start")}
+    if base := plan["base"]:
+        plan["base"] = {"controller": base["run"] or content_hash(base["law"]), "share": base["share"]}
+    own = {name: value for name, value in plan.items() if name not in ("seed", "parent")}
+    return own | before | {"belief": run.belief.hash}
+
+
+def seedless_hash(run: Run) -> str:
+    return content_hash(seedless(run))
 
 
 def check_free(folder: Path) -> None:

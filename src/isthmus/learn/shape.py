@@ -79,6 +79,11 @@ class Shape:
         """Frames that are remembered."""
         return max(self.policy.history, self.context.frames(self.rate))
 
+    @property
+    def longest(self) -> int:
+        """Frames that are remembered anywhere, also by what is corrected."""
+        return max(self.depth, self.base.longest) if isinstance(self.base, Shape) else self.depth
+
     def parts(self) -> list[Part]:
         """Labels of one frame of the observation, part by part."""
         by_name = {s.name: s for s in self.signals}

@@ -77,7 +77,7 @@ class Trainer:
 
     def arrays(self) -> dict[str, np.ndarray]:
         out = {f"{name}.{k}": v.numpy() for name, module in self.modules.items() for k, v in module.state_dict().items()}
-        for i, slot in enumerate(self.optimizer.state_dict()["state"].values()):
+        for i, slot in self.optimizer.state_dict()["state"].items():
             out |= {f"optimizer.{i}.{k}": v.numpy() for k, v in slot.items()}
         out |= {f"carried.{k}": v.numpy() for k, v in self.carried().items()}
         return out | {"generator": self.generator.get_state().numpy()} | {f"env.{k}": v for k, v in self.env.state().items()}
@@ -121,9 +121,9 @@ class Trainer:
         own = self.optimizer.state_dict()
         count = sum(len(g["params"]) for g in own["param_groups"])
         names = ("step", "exp_avg", "exp_avg_sq")
-        if f"optimizer.0.{names[0]}" in arrays:
-            own["state"] = {i: {k: torch.from_numpy(arrays[f"optimizer.{i}.{k}"].copy()) for k in names} for i in range(count)}
-            self.optimizer.load_state_dict(own)
+        stepped = [i for i in range(count) if f"optimizer.{i}.{names[0]}" in arrays]
+        own["state"] = {i: {k: torch.from_numpy(arrays[f"optimizer.{i}.{k}"].copy()) for k in names} for i in stepped}
+        self.optimizer.load_state_dict(own)
 
 
 class PPOTrainer(Trainer):

@@ -63,6 +63,7 @@ class Disturber:
         self.gust[ids] = self.wind_gust[ids] = self.push[ids] = 0.0
         self.push_left[ids] = 0.0
         self.until_push[ids] = self.rng.uniform(0.0, c.push_every[1], k)
+        self.force[ids] = self.steady[ids] + c.drag * self.wind[ids]
 
     def _horizontal(self, k: int, size: float) -> np.ndarray:
         angle, length = self.rng.uniform(0, 2 * np.pi, k), self.rng.uniform(0, size, k)

@@ -360,28 +360,16 @@ class Env:
 
     def state(self) -> dict[str, np.ndarray]:
         own = {name: getattr(self, name).numpy().copy() for name in _KEPT}
-        parts = {
-            "engine": self.engine.state(),
-            "disturber": self.disturber.state(),
-            "curriculum": self.curriculum.state(),
-            "sampler": self.sampler.state(),
-            "changes": self.changes.state(),
-        }
-        for prefix, part in parts.items():
-            own |= {f"{prefix}.{k}": v for k, v in part.items()}
+        for part in _PARTS:
+            own |= {f"{part}.{k}": v for k, v in getattr(self, part).state().items()}
         return own | {"worlds_lost": np.array([self.worlds_lost])}
 
     def restore(self, state: dict[str, np.ndarray], rng: dict) -> None:
         """Continue exactly where `state` was taken; `rng` is the generator's state."""
-        pick: Callable[[str], dict[str, np.ndarray]] = lambda p: {  # noqa: E731
-            k.removeprefix(p): v for k, v in state.items() if k.startswith(p)
-        }
-        self.curriculum.restore(pick("curriculum."))
+        for part in _PARTS:
+            own = {k.removeprefix(f"{part}."): v for k, v in state.items() if k.startswith(f"{part}.")}
+            getattr(self, part).restore(own)
         self._level_changed()
-        self.engine.restore(pick("engine."))
-        self.disturber.restore(pick("disturber."))
-        self.sampler.restore(pick("sampler."))
-        self.changes.restore(pick("changes."))
         for name in _KEPT:
             saved, here = state[name].shape, tuple(getattr(self, name).shape)
             if saved != here:
@@ -394,6 +382,7 @@ class Env:
 
 
 _KEPT = ("command", "hold", "age", "skipped", "begun", "sent", "feet_pos", "feet_force", "feet_air", "joint_speed", "totals")
+_PARTS = ("curriculum", "engine", "disturber", "sampler", "changes")
 
 
 def _engine(task: Task, n: int, threads: int, reality: Reality | None) -> Engine:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from isthmus.adapt.adr import ADR
 from isthmus.adapt.comparison.grounds import width
-from isthmus.adapt.sampling import REACHED
 from isthmus.errors import BadInput
+from isthmus.files import content_hash
 from isthmus.learn import checkpoint, runs
 from isthmus.learn.actor import Actor
+from isthmus.learn.residual import check_robot
 from isthmus.learn.runs import Plan, Run
 from isthmus.learn.shape import sensed
 from isthmus.tasks.task import Task, privileged_signals
-from isthmus.world import Belief, adopt
+from isthmus.world import Belief
 
-_HASH = re.compile(r"[0-9a-f]{64}")
+HASHES = {"teacher": "teacher", "start": "from", "failures": "failures", "base.controller": "base"}
+"""What stands for other runs and files among the facts of a run, and how it is called in a method's name."""
+SAMPLER = "env.sampler."
+"""Where a checkpoint keeps the state of what chooses the worlds."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Contender:
     name: str
     """Short, and different from the others'."""
     method: str
-    """Equal for runs that differ in their seed only."""
+    """Equal for runs that differ in their seed only, and in the seeds of the runs before them."""
     run: Run
     actor: Actor
     trained: Belief
@@ -50,7 +55,7 @@ def contenders(folders: tuple[Path, ...], task: Task) -> list[Contender]:
     names, methods = short_names(folders), method_names(found)
     made = []
     for run, name, method in zip(found, names, methods, strict=True):
-        check_robot(run, task)
+        check_robot(run, task, f"runs of one robot are compared; {run.folder}")
         try:
             actor = runs.load_actor(run)
         except BadInput as error:
@@ -61,18 +66,17 @@ def contenders(folders: tuple[Path, ...], task: Task) -> list[Contender]:
 
 
 def trained(run: Run) -> Belief:
-    """The worlds of a run's training: its own record of widened ranges, or else what it began with."""
-    widened = run.folder / REACHED
-    return adopt(Belief.load(widened), run.task.robot.space, str(widened)) if widened.exists() else run.belief
-
-
-def check_robot(run: Run, task: Task) -> None:
-    """Raise BadInput unless a run and a task are of one robot and one Space."""
-    own, robot = run.task, task.robot
-    if own.robot.name != robot.name:
-        raise BadInput(f"{run.folder} was trained for {own.robot.name}, not for {robot.name}: runs of one robot are compared.")
-    if own.robot.space.hash != robot.space.hash:
-        raise BadInput(f"{run.folder} was trained on another Space of {robot.name} than {task.name} has.")
+    """The worlds of a run's training: its belief, or the ranges that it had widened when its newest policy was saved."""
+    if not run.plan.adr:
+        return run.belief
+    path = checkpoint.newest(run.folder)
+    arrays, _ = checkpoint.read(path)
+    adr = ADR(run.belief, run.plan.settings.worlds, run.task.success)
+    try:
+        adr.restore({name.removeprefix(SAMPLER): a for name, a in arrays.items() if name.startswith(SAMPLER)})
+    except KeyError as error:
+        raise BadInput(f"{path} does not hold the ranges that the run had reached: {error} is missing.") from None
+    return adr.as_belief()
 
 
 def check_signals(run: Run, actor: Actor, task: Task) -> None:
@@ -99,27 +103,33 @@ def short_names(folders: tuple[Path, ...]) -> list[str]:
 
 def method_names(found: list[Run]) -> list[str]:
     """The method of each run; where runs of one method differ in more than their seed, with what is special about it."""
-    facts, usual = [facts_of(run) for run in found], _flat(asdict(Plan("")))
+    facts, usual = [facts_of(run, found) for run in found], _flat(asdict(Plan("")))
     names = []
     for run, own in zip(found, facts, strict=True):
         same = [f for f in facts if f["method"] == own["method"]]
         special = [k for k in own if k != "belief" and any(f.get(k) != own[k] for f in same) and usual.get(k, "") != own[k]]
-        parts = [own["method"], *(f"{key.rpartition('.')[2]} {_text(own[key])}" for key in special)]
+        parts = [own["method"], *(_told(key, own[key]) for key in special)]
         if any(f["belief"] != own["belief"] for f in same):
             parts.append(f"range {100 * width(run.belief):.0f} %")
         names.append(", ".join(parts))
-    told: dict[str, list] = {}
-    for name, own in zip(names, facts, strict=True):
-        if own not in told.setdefault(name, []):
-            told[name].append(own)
-    return [f"{n}, belief {f['belief'][:6]}" if len(told[n]) > 1 else n for n, f in zip(names, facts, strict=True)]
+    told = {name: [own for n, own in zip(names, facts, strict=True) if n == name] for name in names}
+    alike = [all(f == own for f in told[n]) for n, own in zip(names, facts, strict=True)]
+    return [n if a else f"{n}, variant {content_hash(f)[:6]}" for n, a, f in zip(names, alike, facts, strict=True)]
 
 
-def facts_of(run: Run) -> dict[str, Any]:
-    """What was asked of a run, by dotted name, but for seeds; of other runs only whether they were given."""
-    asked = {name: value for name, value in _flat(asdict(run.plan)).items() if name.rpartition(".")[2] != "seed"}
-    given = {name: "given" if isinstance(v, str) and _HASH.fullmatch(v) else v for name, v in asked.items()}
-    return given | {"belief": run.belief.hash}
+def facts_of(run: Run, others: Sequence[Run] = ()) -> dict[str, Any]:
+    """What was asked of a run, by dotted name, but for seeds; of the run before it, the hash of what was asked of that one.
+
+    A run that has not noted what was asked of the one before it can find that one among `others`.
+    """
+    facts = _flat(runs.seedless(run))
+    known = {one.origin: runs.seedless_hash(one) for one in others}
+    return facts | {name: known.get(facts[name], facts[name]) for name in ("teacher", "start")}
+
+
+def _told(key: str, value: Any) -> str:
+    """A fact in a method's name."""
+    return f"{HASHES[key]} {value[:6]}" if key in HASHES else f"{key.rpartition('.')[2]} {_text(value)}"
 
 
 def _flat(value: dict[str, Any], before: str = "") -> dict[str, Any]:

@@ -6,7 +6,7 @@ All meet the same e, starts, commands, pushes and noise; what differs is what th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -182,46 +182,60 @@ def _apart(a: Run, b: Run) -> int:
 
 @dataclass(frozen=True)
 class Timidity:
-    """What a run gives up in the nominal world."""
+    """What a method gives up in the nominal world."""
 
-    name: str
+    method: str
     against: str
     loss: Estimate
-    """Of score, against the run named in `against`."""
+    """Of score, against the method named in `against`."""
+    over: str
+    """What the interval is over: `worlds`, or `worlds and seeds`."""
     width: float
-    """Part of the hard bounds' range that its training covered, mean over parameters …"""
+    """Part of the hard bounds' range that its training covered, mean over parameters and runs …"""
     other_width: float
-    """… and the same of the run that it is held against."""
+    """… and the same of the method that it is held against."""
+    alike: bool
+    """Nothing but the ranges was asked differently of the two, so that they are the cause of what differs."""
     margin: float
 
     @property
     def timid(self) -> bool:
-        """It loses more than the margin, beyond chance, and trained over wider ranges."""
-        return self.lost and self.width > self.other_width
+        """It loses more than the margin, beyond chance, and because it trained over wider ranges."""
+        return self.lost and self.alike and self.width > self.other_width
 
     @property
     def lost(self) -> bool:
         return self.loss.mean > self.margin and self.loss.low > 0
 
     def sentence(self) -> str:
-        what = f"{self.name} loses {self.loss.mean:.2f} of score in the nominal world against {self.against}"
-        if self.timid:
-            return f"{what}: its range is so wide that it turned timid."
-        return f"{what}, and not because its range is wider."
+        loss = f"{self.loss.mean:.2f} ({self.loss.low:.2f} to {self.loss.high:.2f}, over {self.over})"
+        what = f"{self.method} loses {loss} of score in the nominal world against {self.against}"
+        ranges = f"it trained on {100 * self.width:.0f} % of the space, the other on {100 * self.other_width:.0f} %"
+        return f"{what}; {ranges}" + (": its range is so wide that it turned timid." if self.timid else ".")
 
     def to_dict(self) -> dict[str, Any]:
-        own = {"name": self.name, "against": self.against, "loss": self.loss.to_dict(), "margin": self.margin}
-        return own | {"width": self.width, "other_width": self.other_width, "lost": self.lost, "timid": self.timid}
+        own = {"method": self.method, "against": self.against, "loss": self.loss.to_dict(), "over": self.over}
+        own |= {"margin": self.margin, "width": self.width, "other_width": self.other_width}
+        return own | {"alike_but_for_ranges": self.alike, "lost": self.lost, "timid": self.timid}
 
 
 def timidity(entries: list[Contender], tables: list[Rows], margin: float, reference: str = "") -> list[Timidity]:
-    """Each run's loss of nominal score against the named run, or against the best one."""
-    scores = [rows["score"][None].astype(float) for rows in tables]
-    names = [entry.name for entry in entries]
-    at = names.index(reference) if reference else int(np.argmax([s.mean() for s in scores]))
-    other, widths = entries[at], [width(entry.trained) for entry in entries]
+    """Each method's loss of nominal score against the named one, or against the best, over the runs of both."""
+    scores = stacked(entries, tables, "score")
+    other = reference or max(scores, key=lambda m: scores[m].mean())
+    own = {m: [entry for entry in entries if entry.method == m] for m in scores}
+    widths = {m: float(np.mean([width(entry.trained) for entry in own[m]])) for m in scores}
     return [
-        Timidity(entry.name, other.name, estimate((1.0, scores[at]), (-1.0, score)), own, widths[at], margin)
-        for entry, score, own in zip(entries, scores, widths, strict=True)
-        if entry is not other
+        Timidity(
+            *(m, other, estimate((1.0, scores[other]), (-1.0, score)), over(scores[other], score)),
+            *(widths[m], widths[other], _same_but_ranges(own[m][0].run, own[other][0].run), margin),
+        )
+        for m, score in scores.items()
+        if m != other
     ]
+
+
+def _same_but_ranges(a: Run, b: Run) -> bool:
+    """Whether two runs were asked for the same, but for seeds and the worlds of their training."""
+    one, other = (replace(run, plan=replace(run.plan, adr=False), belief=a.belief) for run in (a, b))
+    return facts_of(one) == facts_of(other)

@@ -4,6 +4,7 @@
     its variance            worlds: var over i of the mean over k, / worlds;  seeds: var over k of the mean over i, / runs
     share recovered         θ = (reached - start) / (goal - start), with the interval of Fieller (1954)
 
+Variances of worlds and of seeds are added, with the degrees of freedom of Satterthwaite (1946); so intervals are approximate.
 All intervals are of 95 %. Where a method has one run, its seeds are not part of the uncertainty.
 """
 
@@ -51,9 +52,13 @@ class Share:
 def estimate(*terms: tuple[float, np.ndarray]) -> Estimate:
     """Σ factor · mean of x, over terms (factor, x of shape (runs, worlds)) in the same worlds."""
     per_world = np.sum([factor * x.mean(axis=0) for factor, x in terms], axis=0)
+    return combined(per_world, *(factor * x.mean(axis=1) for factor, x in terms))
+
+
+def combined(per_world: np.ndarray, *per_run: np.ndarray) -> Estimate:
+    """Mean over worlds, (n,), of a sum of terms, with what the runs of each, (k,), add to its doubt."""
     mean = float(per_world.mean())
-    parts = [(_variance(per_world), per_world.size - 1)]
-    parts += [(factor**2 * _variance(x.mean(axis=1)), len(x) - 1) for factor, x in terms if len(x) > 1]
+    parts = [(_variance(x), x.size - 1) for x in (per_world, *(x for x in per_run if x.size > 1))]
     half = _quantile(parts) * np.sqrt(sum(v for v, _ in parts))
     return Estimate(mean, mean - float(half), mean + float(half))
 
@@ -108,16 +113,19 @@ def share(start: np.ndarray, goal: np.ndarray, reached: np.ndarray) -> Share:
     rows = np.stack([reached.mean(axis=0) - start.mean(axis=0), goal.mean(axis=0) - start.mean(axis=0)])
     a, b = rows.mean(axis=1)
     v = np.cov(rows) / rows.shape[1]
-    parts = [(float(v[0, 0]), rows.shape[1] - 1)]
+    theta = a / b
+    parts = [(float(v[0, 0] - 2 * theta * v[0, 1] + theta**2 * v[1, 1]), rows.shape[1] - 1)]
     own = {name: _variance(x.mean(axis=1)) for name, x in (("s", start), ("g", goal), ("r", reached)) if len(x) > 1}
     v += own.get("s", 0.0)
     v[0, 0] += own.get("r", 0.0)
     v[1, 1] += own.get("g", 0.0)
-    parts += [(own[name], len(x) - 1) for name, x in (("s", start), ("r", reached)) if name in own]
+    # Each part of the variance of a - θ b, the start's included, which is in both.
+    weights = (("s", 1 - theta, start), ("g", theta, goal), ("r", 1.0, reached))
+    parts += [(float(factor**2 * own[name]), len(x) - 1) for name, factor, x in weights if name in own]
     t2 = _quantile(parts) ** 2
     # (a - θ b)² ≤ t² (v_aa - 2 θ v_ab + θ² v_bb), a parabola in θ.
     square, half, rest = b * b - t2 * v[1, 1], a * b - t2 * v[0, 1], a * a - t2 * v[0, 0]
     if square <= 0:
-        return Share(gap, Estimate(float(a / b), -np.inf, np.inf), what)
+        return Share(gap, Estimate(float(theta), -np.inf, np.inf), what)
     root = np.sqrt(max(half * half - square * rest, 0.0))
-    return Share(gap, Estimate(float(a / b), float((half - root) / square), float((half + root) / square)), what)
+    return Share(gap, Estimate(float(theta), float((half - root) / square), float((half + root) / square)), what)

@@ -20,7 +20,7 @@ import torch
 
 from isthmus.adapt.comparison.contend import Contender
 from isthmus.adapt.comparison.measure import Report
-from isthmus.adapt.comparison.paired import Estimate, estimate
+from isthmus.adapt.comparison.paired import Estimate, combined
 from isthmus.data.rate import Rate
 from isthmus.errors import BadInput
 from isthmus.learn.actor import Actor, forget
@@ -165,11 +165,15 @@ def _joined(traces: list[Trace]) -> Trace:
 
 
 def summary(name: str, changed: Trace, same: Trace, at: int, tick: float, runs: int = 1) -> Recovery:
-    """`at` is the first tick in the changed world; `tick` its length, s; columns are the same worlds, `runs` times."""
+    """`at` is the first tick in the changed world; `tick` its length, s; columns are the same worlds, `runs` times.
+
+    The interval of the time resamples worlds, and runs where there are several.
+    """
     kept = changed.standing[-1] & same.standing[-1]
     n, window = len(kept) // runs, max(1, round(SMOOTH / tick))
-    drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), RESAMPLES)
-    weights = np.tile(np.concatenate([np.ones((1, n)), drawn]), runs)[:, kept]
+    rng = np.random.default_rng(0)
+    of_world, of_run = (np.concatenate([np.ones((1, k)), rng.multinomial(k, np.full(k, 1 / k), RESAMPLES)]) for k in (n, runs))
+    weights = (of_run[:, :, None] * of_world[:, None, :]).reshape(len(of_run), -1)[:, kept]
     found, apart = (smooth(mean_over(t.score[:, kept], weights), window) for t in (changed, same))
     times = np.array([settled(f, a, at) * tick for f, a in zip(found, apart, strict=True)])
     resampled = np.sort(times[1:])
@@ -177,8 +181,6 @@ def summary(name: str, changed: Trace, same: Trace, at: int, tick: float, runs: 
     seconds = Estimate(float(times[0]), float(resampled[tail]), float(resampled[-1 - tail]))
     end = -max(1, min(round(LAST / tick), len(found[0]) - at))
     lost = np.where(kept, (same.score - changed.score)[end:].mean(axis=0), np.nan).reshape(runs, n)
-    some = lost[:, np.isfinite(lost).any(axis=0)]
-    loss = estimate((1.0, np.nanmean(some, axis=0)[None])) if some.size else Estimate(*[float("nan")] * 3)
     start = changed.standing[at - 1]
     curves = {
         f"{what}{suffix}": mean_over(getattr(t, what)[:, kept], weights[:1])[0]
@@ -191,11 +193,19 @@ def summary(name: str, changed: Trace, same: Trace, at: int, tick: float, runs: 
         back=float(np.isfinite(resampled).mean()),
         before=float(apart[0, max(0, at - round(LAST / tick)) : at].mean()),
         worst=float(np.max((apart - found)[0, at:], initial=0.0)),
-        lost=loss,
+        lost=_mean_of(lost),
         failed=Rate.of(int((start & ~changed.standing[-1]).sum()), int(start.sum())),
         failed_anyway=Rate.of(int((start & ~same.standing[-1]).sum()), int(start.sum())),
         curves=curves,
     )
+
+
+def _mean_of(lost: np.ndarray) -> Estimate:
+    """Over runs and worlds, (runs, n); not a number where a world did not stand."""
+    told = np.isfinite(lost)
+    if not told.any():
+        return Estimate(*[float("nan")] * 3)
+    return combined(*(np.nanmean(part, axis=axis) for axis, part in ((0, lost[:, told.any(0)]), (1, lost[told.any(1)]))))
 
 
 def mean_over(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
