@@ -392,6 +392,8 @@ def test_one_lucky_seed_makes_no_reference(entries):
     assert found.loss.mean == pytest.approx(0.055)
     # Two seeds that are 0.4 apart leave everything open.
     assert not found.lost
+    alone = measure.timidity([lucky[0], *steady], [table(worlds + m) for m in (0.95, 0.8, 0.81)], 0.05)
+    assert [t.against for t in alone] == ["steady"]
 
 
 # Sweeps ------------------------------------------------------------------------------------------------------------------

@@ -108,8 +108,12 @@ def run(args: Args) -> int:
         return emit(report.to_dict(), lambda: _write(report, *where))
     from isthmus.cli import compared
 
-    compared.everything(report, args.by_method, margin)
-    for file in _write(report, *where):
+    try:
+        files = _write(report, *where)
+    finally:
+        # Whatever happens to a file, or to whoever reads our output, neither costs the other.
+        compared.everything(report, args.by_method, margin)
+    for file in files:
         compared.say(f"wrote {file}")
     return 0
 

@@ -49,7 +49,7 @@ def run(args: Args) -> int:
     from isthmus.adapt.comparison.report import check_places
     from isthmus.adapt.probing import probe
     from isthmus.cli.compare_ import emit
-    from isthmus.cli.compared import packed, say
+    from isthmus.cli.compared import say
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
     from isthmus.world import Belief, adopt
@@ -77,6 +77,18 @@ def run(args: Args) -> int:
             "features": {what: p.to_dict() for what, p in report.probes.items()},
         }
         return emit(record, lambda: _write(report, title, args.out))
+    try:
+        files = _write(report, title, args.out)
+    finally:
+        _tell(report, title)
+    for file in files:
+        say(f"wrote {file}")
+    return 0
+
+
+def _tell(report: Report, title: str) -> None:
+    from isthmus.cli.compared import packed, say
+
     say(title)
     for what in report.probes:
         say(f"{what:<9} {MEANS[what]}")
@@ -84,9 +96,6 @@ def run(args: Args) -> int:
     rows = [[name, *(cell(p.best(name)) for p in report.probes.values())] for name in report.names]
     how = "R² by the better of a straight and a curved regression, 95 % interval"
     packed(how, "parameter", [[what] for what in report.probes], rows)
-    for file in _write(report, title, args.out):
-        say(f"wrote {file}")
-    return 0
 
 
 def _write(report: Report, title: str, out: Path | None) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,11 @@ def _looks(methods: list[str]) -> dict[str, tuple[str, str]]:
 
 
 def _legend(figure: Figure, handles: list[Line2D]) -> None:
-    """Below everything, in as many columns as have room."""
+    """Below everything, in as few rows as have room, which are about equally long."""
     longest = max(len(str(h.get_label())) for h in handles)
     columns = max(1, min(len(handles), int(figure.get_figwidth() / (0.075 * longest + 0.6))))
+    rows = math.ceil(len(handles) / columns)
+    columns = math.ceil(len(handles) / rows)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
 
 

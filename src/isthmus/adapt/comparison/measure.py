@@ -220,9 +220,12 @@ class Timidity:
 
 
 def timidity(entries: list[Contender], tables: list[Rows], margin: float, reference: str = "") -> list[Timidity]:
-    """Each method's loss of nominal score against the named one, or against the best, over the runs of both."""
+    """Each method's loss of nominal score against the named one, or against the best, over the runs of both.
+
+    The best of those with several runs, if there are any: a single run may just have been lucky.
+    """
     scores = stacked(entries, tables, "score")
-    other = reference or max(scores, key=lambda m: scores[m].mean())
+    other = reference or max(scores, key=lambda m: (len(scores[m]) > 1, scores[m].mean()))
     own = {m: [entry for entry in entries if entry.method == m] for m in scores}
     widths = {m: float(np.mean([width(entry.trained) for entry in own[m]])) for m in scores}
     return [
