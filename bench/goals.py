@@ -11,7 +11,7 @@ from pathlib import Path
 from isthmus.learn import runs
 from isthmus.learn.evaluate import Evaluation, evaluate
 from isthmus.learn.recipes import budget, recipe
-from isthmus.learn.train import Trainer
+from isthmus.learn.trainer import PPOTrainer
 from isthmus.tasks import get_task
 
 WORLDS = 500
@@ -53,7 +53,7 @@ def learn(task_name: str, seed: int, check_every: float) -> Learnt:
         run = runs.create(
             Path(folder) / "run", runs.Plan(task_name, seed=seed, settings=recipe(task_name)), task, task.robot.prior
         )
-        trainer = Trainer(run)
+        trainer = PPOTrainer(run)
         reached, steps, next_check = None, 0, check_every
         limit = 60 * budget(task_name)
         while trainer.seconds < limit * LIMIT:

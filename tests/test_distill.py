@@ -139,7 +139,6 @@ def test_a_student_of_a_teacher_by_the_command_line(taught, tmp_path, capsys):
     assert run.plan.context.source == "recurrent"
     assert main(["train", "--resume", "--steps", "1200", "-o", str(out), "--json"]) == 0
     assert main(["eval", str(out), "--worlds", "4", "--json"]) == 0
-    assert main(["export", str(out), "-o", str(tmp_path / "s.controller")]) == 0
 
 
 def test_rma_trains_its_own_teacher_first(tmp_path):
