@@ -219,6 +219,7 @@ def lean() -> Task:
     return replace(get_task("pendulum/swingup"), episode=2.0, rewards=(Term("lean", 5.0, _lean),), score=_lean)
 
 
+@pytest.mark.slow
 def test_sb3_learns(lean):
     envs = VecMonitor(sb3_adapter.VecEnv(lean, 128, threads=2))
     model = SB3PPO(
@@ -242,6 +243,7 @@ def test_sb3_wrappers_accept_it(lean):
     assert envs.env_is_wrapped(gymnasium.Wrapper) == [False] * N
 
 
+@pytest.mark.slow
 def test_rsl_rl_learns(lean, tmp_path, capsys):
     env = rsl_adapter.VecEnv(lean, 128, threads=2)
     network = {"class_name": "MLPModel", "hidden_dims": [32, 32], "activation": "elu", "obs_normalization": True}
