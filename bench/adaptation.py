@@ -21,8 +21,8 @@ METHODS = {
     "student": ("--method", "student", "--teacher", "TEACHER"),
     "rma": ("--method", "rma", "--teacher", "TEACHER"),
 }
-STEPS = {"go1": 4_000_000, "crazyflie": 2_500_000}
-"""Control ticks of training; a student or rma gets a quarter of that on top of its teacher's."""
+STEPS = {"go1": 3_500_000, "crazyflie": 2_000_000}
+"""Control ticks of training; a student or rma gets a fifth of that on top of its teacher's."""
 FAMILIES = ("unmodelled", "mixed")
 REALITIES = 4
 """Of each family."""
@@ -59,7 +59,7 @@ def train(task: str, method: str, seed: int, folder: Path, do) -> None:
         do(["train", "--resume", "-o", str(out), "--json"], out / "done.json")
         return
     options = [str(folder / f"teacher-{seed}") if o == "TEACHER" else o for o in METHODS[method]]
-    steps = STEPS[task.partition("/")[0]] // (4 if "TEACHER" in METHODS[method] else 1)
+    steps = STEPS[task.partition("/")[0]] // (5 if "TEACHER" in METHODS[method] else 1)
     do(["train", task, *options, "--steps", str(steps), "--seed", str(seed), "-o", str(out), "--json"], out / "done.json")
 
 
