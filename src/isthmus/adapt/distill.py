@@ -18,6 +18,7 @@ from isthmus.errors import BadInput
 from isthmus.learn.actor import Actor, Memory, forget
 from isthmus.learn.context import Estimator, Guessed, Recurrent, Told
 from isthmus.learn.mirror import Symmetric
+from isthmus.learn.nets import descend
 from isthmus.learn.residual import check_robot
 from isthmus.learn.runs import Run
 from isthmus.learn.trainer import Trainer
@@ -152,12 +153,7 @@ class Distiller(Trainer):
         for _ in range(c.epochs):
             for ids in torch.randperm(n, generator=self.generator).split(worlds):
                 loss = self._loss(rollout, ids)
-                if not torch.isfinite(loss):
-                    raise BadInput("learning broke down: the loss is no longer a number; the last checkpoint is whole.")
-                self.optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                nn.utils.clip_grad_norm_(self.parameters, c.max_norm, foreach=True)
-                self.optimizer.step()
+                descend(loss, self.optimizer, self.parameters, c.max_norm)
                 total, count = total + loss.item(), count + 1
         return {f"{self.goal}_loss": total / count}
 

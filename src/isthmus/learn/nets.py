@@ -8,6 +8,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from isthmus.errors import BadInput
+
 
 class Normalizer(nn.Module):
     """Running mean and spread of what was seen; part of the module, so it can never be left behind."""
@@ -55,3 +57,13 @@ def orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
+
+
+def descend(loss: Tensor, optimizer: torch.optim.Optimizer, parameters: list[nn.Parameter], longest: float) -> None:
+    """One step down the loss, with gradients no longer than `longest`; a loss that is no number is an error."""
+    if not torch.isfinite(loss):
+        raise BadInput("learning broke down: the loss is no longer a number; the last checkpoint is whole.")
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    nn.utils.clip_grad_norm_(parameters, longest, foreach=True)
+    optimizer.step()

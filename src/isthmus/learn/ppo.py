@@ -16,7 +16,7 @@ from isthmus.errors import BadInput
 from isthmus.learn.actor import Actor, Memory, forget
 from isthmus.learn.bound import Bound, divergence
 from isthmus.learn.mirror import Symmetric
-from isthmus.learn.nets import Normalizer, mlp
+from isthmus.learn.nets import Normalizer, descend, mlp
 from isthmus.tasks.env import Env
 
 MOST, LAYERS = 2**20, 8
@@ -233,12 +233,7 @@ class Learner:
             kl = float(divergence(old_mean, old_log_std, mean, log_std))
             if self.policy_weight:
                 self._follow(kl)
-        if not torch.isfinite(loss):
-            raise BadInput("learning broke down: the loss is no longer a number; the last checkpoint is whole.")
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.parameters, c.max_norm, foreach=True)
-        self.optimizer.step()
+        descend(loss, self.optimizer, self.parameters, c.max_norm)
         with torch.no_grad():
             log_std.clamp_(min=torch.tensor(c.min_std).log())
             clipped = float(((ratio - 1).abs() > c.clip).float().mean())

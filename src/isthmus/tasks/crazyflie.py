@@ -16,7 +16,6 @@ from isthmus.sim.robot import Robot
 from isthmus.tasks import terms
 from isthmus.tasks.state import State
 from isthmus.tasks.task import Change, Command, Observe, Policy, Reflex, Seen, Task, Term
-from isthmus.world import Belief
 
 XYZ = ("x", "y", "z")
 ROOM = 0.5
@@ -161,15 +160,12 @@ def hover() -> Task:
 def hard() -> Task:
     """Where a law without memory must give way: loads that change, unequal rotors, a tilted balance and strong wind."""
     base = hover()
-    robot = base.robot
     wide = {"payload": (0.0, 0.012), "com_x": (-0.003, 0.003), "com_y": (-0.003, 0.003)}
     wide |= {f"strength_{m}": (0.85, 1.1) for m in MOTORS}
-    prior = robot.prior.replace(*Belief.over(robot.space, wide).factors)
     return replace(
-        base,
+        base.over(wide),
         name="crazyflie/hard",
         doc="hold a commanded position with a load that changes, unequal rotors and strong wind",
-        robot=replace(robot, prior=prior),
         change=Change(("payload",), every=(2.0, 4.0)),
         disturbance=replace(base.disturbance, steady_force=2 * DRAG * WIND),
     )

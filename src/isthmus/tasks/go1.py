@@ -14,7 +14,6 @@ from isthmus.sim.robot import Robot
 from isthmus.tasks import terms
 from isthmus.tasks.task import Change, Command, Gait, Level, Observe, Policy, Seen, Task, Term
 from isthmus.tasks.terrain import Terrain
-from isthmus.world import Belief
 
 XYZ = ("x", "y", "z")
 VELOCITY = Signal("command", "m/s, m/s, rad/s", ("forward", "sideways", "yaw"), "body", (-1.0, -0.5, -1.0), (1.0, 0.5, 1.0))
@@ -119,14 +118,11 @@ def walk() -> Task:
 def hard() -> Task:
     """Where one gait does not fit all: loads and ground that change, and legs of unequal strength."""
     base = walk()
-    robot = base.robot
     wide = {"payload": (0.0, 5.0), "ground_friction": (0.15, 1.5)} | {f"strength_{leg}": (0.5, 1.1) for leg in LEGS}
-    prior = robot.prior.replace(*Belief.over(robot.space, wide).factors)
     return replace(
-        base,
+        base.over(wide),
         name="go1/hard",
         doc="walk with a load and on ground that change on the way, and with weak legs",
-        robot=replace(robot, prior=prior),
         change=Change(("payload", "ground_friction"), every=(3.0, 6.0)),
     )
 

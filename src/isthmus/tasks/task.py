@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from torch import Tensor
@@ -13,6 +13,7 @@ from isthmus.sim.disturb import Disturbance
 from isthmus.sim.robot import Robot
 from isthmus.tasks.state import State
 from isthmus.tasks.terrain import Terrain
+from isthmus.world import Belief
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,11 @@ class Task:
     positive: bool = False
     """Clip each tick's reward at zero: falling early must never pay."""
     doc: str = ""
+
+    def over(self, ranges: Mapping[str, tuple[float, float]]) -> Task:
+        """The same task in worlds with these ranges; what is not named stays as the prior has it."""
+        prior = self.robot.prior.replace(*Belief.over(self.robot.space, ranges).factors)
+        return replace(self, robot=replace(self.robot, prior=prior))
 
 
 def privileged_signals(task: Task) -> tuple[Signal, ...]:
