@@ -19,7 +19,7 @@ from mujoco.batch import Batch, SimulationError
 
 from isthmus.errors import BadInput
 from isthmus.sim import bind, native, wiring
-from isthmus.sim.actuators import FIELDS, Actuators
+from isthmus.sim.actuators import FIELDS, Actuators, lag_step
 from isthmus.sim.delay import arrived, read_late, sent_kept, steps_kept
 from isthmus.sim.robot import Robot, compile_spec
 from isthmus.sim.sources import column_sources, compact, target_joints, unrotate
@@ -152,21 +152,43 @@ class Engine:
 
     # Time -----------------------------------------------------------------------------------------------------
 
-    def reset(self, ids: np.ndarray, qpos: np.ndarray | None = None, qvel: np.ndarray | None = None) -> None:
-        """Start worlds `ids` at (qpos, qvel), by default at home and at rest, with motors and buffers settled."""
+    def reset(
+        self,
+        ids: np.ndarray,
+        qpos: np.ndarray | None = None,
+        qvel: np.ndarray | None = None,
+        sent: np.ndarray | None = None,
+    ) -> None:
+        """Start worlds `ids` at (qpos, qvel), by default at home and at rest, with motors and buffers settled.
+
+        `sent`, (k, past, m), are the targets that were sent before, newest first; by default the one that holds home.
+        """
         self.batch.reset(ids, stage=int(mujoco.mjtStage.mjSTAGE_NONE))
         self.qpos[ids] = np.array(self.robot.home) if qpos is None else qpos
         self.qvel[ids] = 0.0 if qvel is None else qvel
         self._wire(ids)
-        default = np.array(self.robot.default)
-        self.view["targets"][ids] = default
-        self._motor_state["lagged"][ids] = default
+        if sent is None:
+            sent = np.broadcast_to(np.array(self.robot.default), (len(ids), 1, self.wiring.motors))
+        self.view["targets"][ids] = sent[:, np.minimum(np.arange(self.wiring.sent), sent.shape[1] - 1)]
+        self._motor_state["lagged"][ids] = self._lagged(ids, sent)
         if self.joints is not None:
             self._motor_state["rotor"][ids] = self.qpos[ids][:, self.joints[0]]
         self.batch.forward(ids)
         self.view["last"][ids] = -1.0
         self.view["ring"][ids] = self._raw(ids)[:, None]
         self.blown[ids] = False
+
+    def _lagged(self, ids: np.ndarray, sent: np.ndarray) -> np.ndarray:
+        """What a motor with lag makes of the targets sent so far, (k, m)."""
+        lagged = sent[:, -1]
+        if not self.actuators.lag or sent.shape[1] == 1:
+            return lagged
+        delay, lag = self.view["action_delay"][ids], self._fields["lag"][ids]
+        for newest in range(sent.shape[1] - self.wiring.sent, -1, -1):
+            for s in range(self.robot.substeps):
+                u = arrived(sent[:, newest:], delay, s, self.robot.substeps, self.dt)
+                lagged = lag_step(lagged, u, lag, self.dt)
+        return lagged
 
     def step(self, target: np.ndarray) -> None:
         """Advance every world by one control tick under target, (n, m)."""
@@ -224,17 +246,21 @@ class Engine:
         self.view["ring"][self.all, now] = self._raw()
         return now
 
-    def measured(self, rng: np.random.Generator) -> np.ndarray:
-        """What the sensors say now, (n, width), float32: gain · delayed value + bias + noise."""
+    def sensed(self) -> np.ndarray:
+        """What the sensors would say now without their noise, (n, width): gain · delayed value + bias."""
         arrays = self.binding.arrays
         seen = read_late(self.view["ring"], self._note(), self.view["sensor_delay"], self.dt)
         if "signal.gain" in self._varied:
             seen *= arrays["signal.gain"]
         if "signal.bias" in self._varied:
             seen += arrays["signal.bias"]
-        out = seen.astype(np.float32)
+        return seen
+
+    def measured(self, rng: np.random.Generator) -> np.ndarray:
+        """What the sensors say now, (n, width), float32, noise included."""
+        out = self.sensed().astype(np.float32)
         if "signal.noise" in self._varied:
-            out += rng.standard_normal(out.shape, dtype=np.float32) * arrays["signal.noise"].astype(np.float32)
+            out += rng.standard_normal(out.shape, dtype=np.float32) * self.binding.arrays["signal.noise"].astype(np.float32)
         return out
 
     # Checkpoints ----------------------------------------------------------------------------------------------

@@ -1,0 +1,41 @@
+"""How much of a signal is noise: what no smooth motion explains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isthmus.gap.residual import Components
+from isthmus.gap.tracks import Track
+
+HALF = 2
+"""Ticks on either side of the parabola that a value is compared with."""
+LEAST = 1e-6
+"""Noise is never taken as smaller than this share of the signal's own size, plus this much."""
+
+
+def floor(found: Sequence[Track], components: Components) -> np.ndarray:
+    """Noise per component, (components,), from values against the parabola through their neighbours; NaN if never measured.
+
+    Motion faster than a few ticks counts as noise here, so this is an upper bound of a sensor's own noise.
+    """
+    t = np.arange(-HALF, HALF + 1)
+    hat = np.stack([np.ones_like(t), t, t * t], axis=1) @ np.linalg.pinv(np.stack([np.ones_like(t), t, t * t], axis=1))
+    row = np.eye(len(t))[HALF] - hat[HALF]
+    rest, size = [], []
+    for track in found:
+        if len(track) < len(t):
+            continue
+        y = components.unrolled(track.measured)
+        rest.append(np.stack([np.convolve(c, row[::-1], mode="valid") for c in y.T], axis=1) / np.linalg.norm(row))
+        size.append(y)
+    if not rest:
+        return np.full(len(components), np.nan)
+    rest, size = np.concatenate(rest), np.concatenate(size)
+    with np.errstate(all="ignore"):
+        sigma = 1.4826 * np.nanmedian(np.abs(rest), axis=0)
+        # A quantised signal mostly does not change at all: its median is then zero though its error is not.
+        sigma = np.where(sigma > 0, sigma, np.sqrt(np.nanmean(rest**2, axis=0)))
+        scale = np.nanstd(size, axis=0)
+    return np.where(np.isfinite(sigma), np.maximum(sigma, LEAST * (1.0 + scale)), np.nan)

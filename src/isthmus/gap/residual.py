@@ -1,0 +1,213 @@
+"""The one residual: by how much the simulator mispredicts a recording, in units of the sensors' noise.
+
+    y(e, ξ)                     what the sensors would have said, replaying a segment in the world e from its start moved by ξ
+    r = (y - measured) / σ      per signal and tick
+    dr/de, dr/dξ                by perturbed copies of the world, stepped side by side in the batch
+
+Identification minimises r, diagnosis reads it, excitation reads its derivative. Each segment starts from a state of its
+own, which the recording gives only roughly: ξ, (S, 2 nv), moves it, in units of `spread`. How tightly the guess is held,
+`hold`, is next to nothing: a prior on a measured start would be information about the sensor's offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.data.contract import Contract
+from isthmus.gap.segments import Segments
+from isthmus.gap.tangent import dof_of, integrate
+from isthmus.sim.engine import Engine
+from isthmus.sim.robot import Robot
+from isthmus.sim.sources import column_sources
+
+STEP = 1e-3
+"""Of the perturbed copies, in unconstrained coordinates of e and in units of the spread of ξ."""
+MOST_WORLDS = 8192
+"""Copies are stepped in groups of at most so many worlds."""
+BLOWN = 1e3
+"""Residual of a world whose physics failed, and the largest of any."""
+UNKNOWN = (0.1, 1.0)
+"""How far the guess of a state that no signal measures may be off: m or rad, and m/s or rad/s."""
+ANYWHERE = 10.0
+"""The same of a measured state, in its unit: as good as free, for a sensor's offset may be anything."""
+SCALE = 10.0
+"""Unit of a move of a measured state, times its noise."""
+
+
+@dataclass(frozen=True)
+class Component:
+    """One number per tick that is compared."""
+
+    signal: str
+    label: str
+    unit: str
+
+
+class Components:
+    """What is compared: each component of each signal; of an attitude, the three numbers of the rotation between the two."""
+
+    def __init__(self, contract: Contract):
+        self.all: list[Component] = []
+        self._plain: list[tuple[int, int]] = []
+        self._attitudes: list[tuple[int, int]] = []
+        for signal, where in zip(contract.signals, contract.slices().values(), strict=True):
+            if signal.name == "quat" and signal.labels == ("w", "x", "y", "z"):
+                self._attitudes.append((len(self.all), where.start))
+                self.all += [Component(signal.name, axis, signal.unit) for axis in "xyz"]
+                continue
+            for i, (label, unit) in enumerate(zip(signal.labels, signal.units, strict=True)):
+                self._plain.append((len(self.all), where.start + i))
+                self.all.append(Component(signal.name, label, unit))
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def difference(self, y: np.ndarray, measured: np.ndarray) -> np.ndarray:
+        """(..., width) and (..., width) -> (..., components); an attitude's in units of a quaternion's component."""
+        out = np.empty((*y.shape[:-1], len(self)))
+        if self._plain:
+            mine, columns = map(list, zip(*self._plain, strict=True))
+            out[..., mine] = y[..., columns] - measured[..., columns]
+        for mine, at in self._attitudes:
+            out[..., mine : mine + 3] = _turn(measured[..., at : at + 4], y[..., at : at + 4])
+        return out
+
+    def unrolled(self, measured: np.ndarray) -> np.ndarray:
+        """Signals over time, (T, width), as components that can be smoothed and subtracted, (T, components)."""
+        out = np.empty((len(measured), len(self)))
+        for mine, column in self._plain:
+            out[:, mine] = measured[:, column]
+        for mine, at in self._attitudes:
+            quat = measured[:, at : at + 4]
+            # The two signs of a quaternion are one attitude: keep to the side of the tick before.
+            flips = np.cumprod(np.where((quat[1:] * quat[:-1]).sum(1) < 0, -1.0, 1.0))
+            out[:, mine : mine + 3] = quat[:, 1:] * np.concatenate([[1.0], flips])[:, None]
+        return out
+
+
+def _turn(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Vector part of a⁻¹ b, the sign of the shorter way."""
+    aw, av, bw, bv = a[..., :1], a[..., 1:], b[..., :1], b[..., 1:]
+    scalar = aw * bw + (av * bv).sum(-1, keepdims=True)
+    vector = aw * bv - bw * av - np.cross(av, bv)
+    return vector * np.where(scalar < 0, -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """r and its derivatives at one point: r(z + δ, ξ + η) ≈ r + Jz δ + Jx η."""
+
+    r: np.ndarray
+    """(S, ticks, components); 0 where nothing was measured."""
+    dz: np.ndarray
+    """(S, ticks, components, d) by the unconstrained coordinates of the chosen parameters."""
+    dx: np.ndarray
+    """(S, ticks, components, 2 nv) by the start of the segment, in units of its spread."""
+
+
+class Residual:
+    """Of all segments of all recordings of one robot, as a function of some parameters of its Space."""
+
+    def __init__(self, robot: Robot, segments: Segments, noise: np.ndarray, names: Iterable[str], threads: int = 0):
+        """`noise`, (components,), is σ; `names` are the parameters that may vary."""
+        self.robot, self.segments, self.threads = robot, segments, threads
+        self.space = robot.space.subset(names)
+        self.columns = np.array([robot.space.index(name) for name in self.space.names], dtype=int)
+        self.components = Components(robot.contract)
+        self._engines: dict[int, Engine] = {}
+        self.skip = int(np.ceil(_longest_delay(robot) * robot.contract.rate - 1e-9))
+        """Ticks at the start of a segment whose signals, arriving late, are from before it."""
+        self.rescale(np.asarray(noise, float))
+        difference = self.components.difference(segments.measured, segments.measured)
+        self.seen = np.isfinite(difference)
+        self.seen[:, : self.skip] = False
+
+    def rescale(self, noise: np.ndarray) -> np.ndarray:
+        """Take another σ, (components,); returns the spread of the starts that goes with it, (2 nv,)."""
+        self.noise = noise
+        self.spread, self.hold = spread(self.robot, self.components, noise)
+        return self.spread
+
+    @property
+    def count(self) -> int:
+        """Numbers that were measured and are compared."""
+        return int(self.seen.sum())
+
+    def world(self, z: np.ndarray, e: np.ndarray) -> np.ndarray:
+        """e, (..., d of the robot), with the chosen parameters at z, (..., d)."""
+        out = np.broadcast_to(e, (*z.shape[:-1], len(e))).copy()
+        out[..., self.columns] = self.space.from_unconstrained(z)
+        return out
+
+    def predict(self, e: np.ndarray, xi: np.ndarray) -> np.ndarray:
+        """Signals without noise, (k, S, ticks + 1, width), of k copies with values e, (k, d), and starts ξ, (k, S, 2 nv)."""
+        k, S = len(e), len(self.segments)
+        most = max(1, MOST_WORLDS // S)
+        groups = [self._replay(e[i : i + most], xi[i : i + most]) for i in range(0, k, most)]
+        return np.concatenate(groups)
+
+    def _replay(self, e: np.ndarray, xi: np.ndarray) -> np.ndarray:
+        k, segments = len(e), self.segments
+        S, ticks = len(segments), segments.ticks
+        engine = self._engine(k * S)
+        tiled = lambda a: np.tile(a, (k, *[1] * (a.ndim - 1)))  # noqa: E731
+        engine.apply(np.repeat(e, S, axis=0), engine.all)
+        qpos, qvel = self.moved(tiled(segments.qpos), tiled(segments.qvel), xi.reshape(k * S, -1))
+        engine.reset(engine.all, qpos, qvel, tiled(segments.sent))
+        y = np.empty((k * S, ticks + 1, engine.wiring.width))
+        y[:, 0] = engine.sensed()
+        targets = tiled(segments.target)
+        for t in range(ticks):
+            engine.step(targets[:, t])
+            y[:, t + 1] = engine.sensed()
+        y[engine.blown] = np.nan
+        return y.reshape(k, S, ticks + 1, -1)
+
+    def _engine(self, n: int) -> Engine:
+        if n not in self._engines:
+            self._engines[n] = Engine(self.robot, n, self.threads)
+        return self._engines[n]
+
+    def moved(self, qpos: np.ndarray, qvel: np.ndarray, xi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """States moved by ξ: angles along the tangent, velocities by addition."""
+        nv = qvel.shape[1]
+        step = xi * self.spread
+        return integrate(self.robot.model, qpos, step[:, :nv]), qvel + step[:, nv:]
+
+    def __call__(self, e: np.ndarray, xi: np.ndarray) -> np.ndarray:
+        """r, (k, S, ticks + 1, components)."""
+        r = self.components.difference(self.predict(e, xi), self.segments.measured) / self.noise
+        r = np.where(np.isnan(r) & self.seen, BLOWN, r)
+        return np.where(self.seen, np.clip(r, -BLOWN, BLOWN), 0.0)
+
+    def linear(self, z: np.ndarray, e: np.ndarray, xi: np.ndarray) -> Linear:
+        """r and its derivatives at z, (d,), and ξ, (S, 2 nv); `e` gives all other parameters."""
+        d, nx = len(z), xi.shape[1]
+        zs = np.concatenate([z[None], z + STEP * np.eye(d), np.tile(z, (nx, 1))])
+        xis = np.concatenate([np.tile(xi, (1 + d, 1, 1)), xi + STEP * np.eye(nx)[:, None]])
+        r = self(self.world(zs, e), xis)
+        slopes = np.moveaxis((r[1:] - r[0]) / STEP, 0, -1)
+        return Linear(r[0], slopes[..., :d], slopes[..., d:])
+
+
+def spread(robot: Robot, components: Components, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each coordinate of a start, (2 nv,): the unit of a move, and the weight of its square, in the same units."""
+    model = robot.model
+    off = np.repeat(UNKNOWN, model.nv)
+    unit = off.copy()
+    sigma = {(c.signal, c.label): s for c, s in zip(components.all, noise, strict=True)}
+    for signal, (array, columns) in zip(robot.contract.signals, column_sources(robot, model), strict=True):
+        for label, column in zip(signal.labels, columns, strict=True):
+            dof = dof_of(model, column) if array == "qpos" else column
+            known = sigma.get((signal.name, label), np.nan)
+            if array in ("qpos", "qvel") and dof >= 0 and np.isfinite(known):
+                where = dof if array == "qpos" else model.nv + dof
+                unit[where], off[where] = min(unit[where], SCALE * known), ANYWHERE
+    return unit, (unit / off) ** 2
+
+
+def _longest_delay(robot: Robot) -> float:
+    return max((p.high for p in robot.space.params if any(t.endswith("/sensor_delay") for t in p.targets)), default=0.0)

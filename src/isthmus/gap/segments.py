@@ -1,0 +1,151 @@
+"""Tracks cut into pieces of equal length, each with a first guess of the state at its start.
+
+A state that is not measured is inferred: a joint's velocity from its angles, the height of a walking robot from its lowest
+foot being on the ground, its speed from the feet on the ground not slipping. The guess need not be good: whoever
+minimises the residual moves the starts with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+
+from isthmus.errors import BadInput
+from isthmus.gap.tangent import dof_of, slides
+from isthmus.gap.tracks import Track
+from isthmus.sim.robot import Robot
+from isthmus.sim.sources import column_sources
+
+STANCE = 0.01
+"""m: a foot at most this much higher than the lowest one stands."""
+HALF = 2
+"""Ticks on either side that a start is smoothed over."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """S pieces of H ticks."""
+
+    sent: np.ndarray
+    """(S, kept, m) targets sent before the first tick, newest first."""
+    target: np.ndarray
+    """(S, H, m) sent at each tick but the last."""
+    measured: np.ndarray
+    """(S, H + 1, width)."""
+    qpos: np.ndarray
+    """(S, nq) and (S, nv): guess of the state at the first tick."""
+    qvel: np.ndarray
+    recording: np.ndarray
+    """(S,) which recording, and the second in it at which the piece starts."""
+    start: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    @property
+    def ticks(self) -> int:
+        return self.target.shape[1]
+
+    def take(self, which: np.ndarray) -> Segments:
+        return Segments(*(getattr(self, f)[which] for f in Segments.__dataclass_fields__))
+
+
+def cut(found: Sequence[Track], robot: Robot, ticks: int, kept: int, every: int = 0) -> Segments:
+    """Pieces of `ticks` ticks, one every `every` (0: one after the other), with `kept` targets before each."""
+    every = every or ticks
+    rows: list[tuple] = []
+    reader = _StateReader(robot)
+    for track in found:
+        for first in range(HALF, len(track) - ticks, every):
+            past = np.maximum(first - 1 - np.arange(kept), 0)
+            qpos, qvel = reader.guess(track.measured[first - HALF : first + HALF + 1])
+            window = slice(first, first + ticks)
+            rows.append(
+                (
+                    track.target[past],
+                    track.target[window],
+                    track.measured[first : first + ticks + 1],
+                    qpos,
+                    qvel,
+                    track.recording,
+                    track.start + first / robot.contract.rate,
+                )
+            )
+    if not rows:
+        longest = max((len(t) for t in found), default=0)
+        raise BadInput(
+            f"no stretch of the recordings is {ticks + HALF + 1} ticks long without a hole; the longest has {longest} ticks."
+        )
+    return Segments(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+class _StateReader:
+    """From a few ticks of signals to qpos and qvel at the middle one."""
+
+    def __init__(self, robot: Robot):
+        self.robot, self.model = robot, robot.model
+        self.data = mujoco.MjData(self.model)
+        at = 0
+        self._direct: list[tuple[str, list[int], slice]] = []
+        for array, columns in column_sources(robot, self.model):
+            self._direct.append((array, columns, slice(at, at + len(columns))))
+            at += len(columns)
+        self._dofs = [dof_of(self.model, column) if slides(self.model, column) else -1 for column in range(self.model.nq)]
+        self._feet = [mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_GEOM, name) for name in robot.feet]
+
+    def guess(self, around: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        m = self.model
+        value, slope = _local(around, self.robot.contract.rate)
+        qpos, qvel = np.array(self.robot.home), np.zeros(m.nv)
+        known_q, known_v = np.zeros(m.nq, bool), np.zeros(m.nv, bool)
+        for array, columns, where in self._direct:
+            good = np.isfinite(value[where])
+            if array == "qpos":
+                qpos[columns] = np.where(good, value[where], qpos[columns])
+                known_q[columns] = good
+            elif array == "qvel":
+                qvel[columns] = np.where(good, value[where], 0.0)
+                known_v[columns] = good
+        for array, columns, where in self._direct:
+            for column, rate in zip(columns, slope[where], strict=True):
+                if array == "qpos" and np.isfinite(rate) and (dof := self._dofs[column]) >= 0 and not known_v[dof]:
+                    qvel[dof], known_v[dof] = rate, True
+        mujoco.mj_normalizeQuat(m, qpos)
+        free = [j for j in range(m.njnt) if m.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE]
+        for j in free:
+            self._stand(qpos, qvel, int(m.jnt_qposadr[j]), int(m.jnt_dofadr[j]), known_q, known_v)
+        return qpos, qvel
+
+    def _stand(self, qpos: np.ndarray, qvel: np.ndarray, q: int, v: int, known_q: np.ndarray, known_v: np.ndarray) -> None:
+        """Height and speed of a base that only its feet can tell."""
+        if not self._feet or (known_q[q + 2] and known_v[v : v + 3].all()):
+            return
+        m, d = self.model, self.data
+        d.qpos[:], d.qvel[:] = qpos, qvel
+        d.qvel[v : v + 3] = 0.0
+        mujoco.mj_kinematics(m, d)
+        mujoco.mj_comPos(m, d)
+        low = np.array([d.geom_xpos[g, 2] - m.geom_size[g, 0] for g in self._feet])
+        if not known_q[q + 2]:
+            qpos[q + 2] -= low.min()
+        if not known_v[v : v + 3].all():
+            jacobian, speeds = np.zeros((3, m.nv)), []
+            for g, height in zip(self._feet, low - low.min(), strict=True):
+                if height <= STANCE:
+                    mujoco.mj_jac(m, d, jacobian, None, d.geom_xpos[g], m.geom_bodyid[g])
+                    speeds.append(jacobian @ d.qvel)
+            qvel[v : v + 3] = -np.mean(speeds, axis=0)
+
+
+def _local(around: np.ndarray, rate: float) -> tuple[np.ndarray, np.ndarray]:
+    """Value and slope at the middle of a few ticks, (width,) each, of the parabola through them."""
+    k = len(around) // 2
+    t = np.arange(-k, k + 1) / rate
+    basis = np.linalg.pinv(np.stack([np.ones_like(t), t, t * t], axis=1))
+    value, slope, _ = basis @ around
+    missing = ~np.isfinite(value)
+    value[missing] = around[k][missing]
+    return value, slope

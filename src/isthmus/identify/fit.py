@@ -1,0 +1,186 @@
+"""Find e: from recordings to a Belief over the numbers of one robot.
+
+    prior   what was believed before, softened at its ends
+    start   its middle, or where a global search ends
+    fit     damped Gauss-Newton over the numbers and the starts of all segments
+    noise   of each signal, from what is left, until both agree
+    belief  normal in unconstrained coordinates, from the curvature at the minimum
+
+The noise that the fit ends with holds everything that the model does not explain. Where that is more than the sensors'
+own noise, intervals grow with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.gap.residual import Residual
+from isthmus.gap.segments import Segments
+from isthmus.identify.descend import Normal, descend, weights
+from isthmus.identify.information import Direction, undetermined
+from isthmus.identify.prior import Prior, prior
+from isthmus.sim.robot import Robot
+from isthmus.world import Belief, Space
+from isthmus.world.factors import Factor, Fixed
+from isthmus.world.factors import Normal as NormalFactor
+
+ROUNDS = 4
+"""Of fitting and then taking the noise from what is left."""
+SETTLED = 0.03
+"""The noise has settled when no component changes by a larger share."""
+AT_BOUND = 0.01
+"""A parameter this close to a hard bound, in unit coordinates, is at it."""
+_R = np.linspace(-8, 8, 4001)
+_DENSITY = np.exp(-0.5 * _R**2) / np.sqrt(2 * np.pi)
+KEPT = float(np.sum(weights(_R) * _R**2 * _DENSITY) * (_R[1] - _R[0]))
+"""Share of a normal residual's variance that is left after large ones are weighted down."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What recordings say about a robot."""
+
+    space: Space
+    """The parameters that were fitted."""
+    e: np.ndarray
+    """All values of the robot's Space at the optimum, (all,)."""
+    z: np.ndarray
+    """(d,) unconstrained coordinates of the fitted ones, and their covariance, (d, d)."""
+    covariance: np.ndarray
+    information: np.ndarray
+    """(d, d) about z, from the data alone."""
+    prior: Prior
+    noise: np.ndarray
+    """(components,) σ that the fit ended with."""
+    xi: np.ndarray
+    """(S, 2 nv) moves of the starts."""
+    cost: float
+    count: int
+    """Numbers compared."""
+    steps: int
+
+    @property
+    def u(self) -> np.ndarray:
+        return 1.0 / (1.0 + np.exp(-self.z))
+
+    def interval(self, name: str, level: float = 0.9) -> tuple[float, float]:
+        return self.belief_of().interval(name, level)
+
+    def belief_of(self) -> Belief:
+        """The fitted parameters alone."""
+        return Belief(self.space, (self.factor(),))
+
+    def factor(self) -> NormalFactor:
+        rows = tuple(tuple(float(v) for v in row) for row in self.covariance)
+        return NormalFactor(self.space.names, tuple(float(v) for v in self.z), rows)
+
+    def correlations(self) -> np.ndarray:
+        s = np.sqrt(np.diag(self.covariance))
+        return self.covariance / np.outer(s, s)
+
+    def undetermined(self) -> tuple[Direction, ...]:
+        return undetermined(self.prior, self.information, self.z)
+
+    def at_bounds(self) -> tuple[str, ...]:
+        return tuple(n for n, u in zip(self.space.names, self.u, strict=True) if u < AT_BOUND or u > 1 - AT_BOUND)
+
+
+def noise_params(space: Space) -> dict[str, str]:
+    """Parameters that are the noise of a signal: name -> signal."""
+    found = {}
+    for p in space.params:
+        for t in p.targets:
+            kind, _, rest = t.partition(":")
+            signal, _, field = rest.partition("/")
+            if kind == "signal" and field.startswith("noise"):
+                found[p.name] = signal
+    return found
+
+
+def free(robot: Robot, belief: Belief) -> tuple[str, ...]:
+    """Parameters that a belief leaves open, but for the noises: those come from what a fit leaves."""
+    noises = noise_params(robot.space)
+    return tuple(name for name in belief.free().names if name not in noises)
+
+
+def fit(
+    robot: Robot,
+    segments: Segments,
+    belief: Belief,
+    noise: np.ndarray,
+    names: Iterable[str] | None = None,
+    start: np.ndarray | None = None,
+    rounds: int = ROUNDS,
+    threads: int = 0,
+    report: Callable[[int, float], None] = lambda step, cost: None,
+) -> Fit:
+    """Fit the named parameters, by default all that the belief leaves open, with a first guess of the noise, (components,).
+
+    `start`, (all,), is where the search begins: by default in the middle of the belief.
+    """
+    names = free(robot, belief) if names is None else tuple(names)
+    residual = Residual(robot, segments, noise, names, threads)
+    before = prior(belief, residual.space)
+    start = belief.median() if start is None else start
+    z = np.clip(residual.space.unconstrained(start[residual.columns]), -INSIDE, INSIDE)
+    xi, steps = None, 0
+
+    def count(step: int, cost: float) -> None:
+        nonlocal steps
+        steps += 1
+        report(steps, cost)
+
+    for left in range(rounds - 1, -1, -1):
+        at, found = descend(residual, before, z, start, xi, report=count)
+        z, xi = at.z, at.xi
+        sigma = remaining(residual, found, before)
+        change = np.nanmax(np.abs(sigma / residual.noise - 1.0))
+        if not left or change < SETTLED:
+            break
+        xi = xi * residual.spread / residual.rescale(sigma)
+    covariance = np.linalg.inv(found.matrix + before.precision)
+    return Fit(
+        space=residual.space,
+        e=residual.world(at.z, start),
+        z=at.z,
+        covariance=0.5 * (covariance + covariance.T),
+        information=found.matrix,
+        prior=before,
+        noise=residual.noise,
+        xi=at.xi,
+        cost=at.cost,
+        count=residual.count,
+        steps=steps,
+    )
+
+
+INSIDE = 4.0
+"""A search does not start closer to a hard bound than this, in unconstrained coordinates: there nothing seems to matter."""
+
+
+def remaining(residual: Residual, found: Normal, before: Prior) -> np.ndarray:
+    """σ per component, (components,), of what the fit leaves, in the signal's unit; what was never measured keeps its σ."""
+    shape = residual.seen.shape
+    r, seen = found.r.reshape(shape), residual.seen
+    used = found.leverage(before.precision).reshape(shape)
+    energy = (weights(r) * r**2).sum((0, 1)) / KEPT
+    free = seen.sum((0, 1)) - (used * seen).sum((0, 1))
+    factor = np.sqrt(energy / np.maximum(free, 1.0))
+    return residual.noise * np.where(free > 0, np.maximum(factor, 1e-3), 1.0)
+
+
+def posterior(robot: Robot, found: Fit, before: Belief | None = None) -> Belief:
+    """The Belief about the whole robot: fitted parameters as found, noises as left over, all others as `before` or nominal."""
+    fitted = set(found.space.names)
+    noises = {name: signal for name, signal in noise_params(robot.space).items() if name not in fitted}
+    factors: list[Factor] = [found.factor()]
+    for name in robot.space.names:
+        if name in noises:
+            value = found.e[robot.space.index(name)]
+            factors.append(Fixed(name, float(value)))
+        elif name not in fitted and before is not None:
+            factors += [f for f in (before[name],) if not isinstance(f, Fixed) and f.names[0] == name]
+    return Belief(robot.space, tuple(factors))

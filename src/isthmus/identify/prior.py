@@ -1,0 +1,82 @@
+"""What was believed before, as the fit uses it: a normal distribution in unconstrained coordinates.
+
+A range becomes the normal whose 5 % and 95 % lie where those of the range do. Its ends are thereby soft: a number outside
+the range is found if the data say so, and a number that the data do not tell keeps its range. A belief that is normal
+already, such as the result of an earlier fit, is taken as it is, correlations included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from isthmus.world import Belief, Space
+from isthmus.world.factors import Normal, Particles
+
+TAIL = 0.05
+REACH = NormalDist().inv_cdf(1 - TAIL)
+NARROWEST, WIDEST = 1e-3, 4.0
+"""Of a standard deviation, in unconstrained coordinates; half of all of a range lies within ±1.1 of its middle."""
+FARTHEST = 8.0
+"""Of a mean: closer to a hard bound nothing changes any more."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    space: Space
+    mean: np.ndarray
+    """(d,)"""
+    precision: np.ndarray
+    """(d, d)"""
+
+    @property
+    def spread(self) -> np.ndarray:
+        """Standard deviation of each parameter by itself, (d,)."""
+        return np.sqrt(np.diag(np.linalg.inv(self.precision)))
+
+    def cost(self, z: np.ndarray) -> np.ndarray:
+        """-log density up to a constant, of z, (..., d)."""
+        off = z - self.mean
+        return 0.5 * np.einsum("...i,ij,...j->...", off, self.precision, off)
+
+    def slope(self, z: np.ndarray) -> np.ndarray:
+        return self.precision @ (z - self.mean)
+
+
+def prior(belief: Belief, space: Space) -> Prior:
+    """Of the parameters of `space`, a part of the belief's own."""
+    d = len(space)
+    mean, covariance = np.zeros(d), np.zeros((d, d))
+    where = {name: i for i, name in enumerate(space.names)}
+    done: set[str] = set()
+    for name in space.names:
+        factor = belief[name]
+        if name in done:
+            continue
+        if isinstance(factor, Normal | Particles):
+            inside = [n for n in factor.names if n in where]
+            rows, block = [where[n] for n in inside], _moments(factor, inside, belief.space)
+            mean[rows], covariance[np.ix_(rows, rows)] = block
+            done |= set(inside)
+            continue
+        one = Space((space[name],))
+        ends = factor.quantile(name, np.array([TAIL, 1 - TAIL]), belief.space)
+        low, high = one.unconstrained(ends[:, None])[:, 0]
+        low, high = max(low, -FARTHEST), min(high, FARTHEST)
+        mean[where[name]] = 0.5 * (low + high)
+        covariance[where[name], where[name]] = np.clip((high - low) / (2 * REACH), NARROWEST, WIDEST) ** 2
+        done.add(name)
+    return Prior(space, mean, np.linalg.inv(covariance))
+
+
+def _moments(factor: Normal | Particles, names: list[str], space: Space) -> tuple[np.ndarray, np.ndarray]:
+    at = [factor.names.index(n) for n in names]
+    if isinstance(factor, Normal):
+        return np.array(factor.mean)[at], np.array(factor.covariance)[np.ix_(at, at)] + NARROWEST**2 * np.eye(len(at))
+    z = Space(tuple(space[n] for n in names)).unconstrained(np.array(factor.values)[:, at])
+    weights = np.array(factor.weights) if factor.weights else None
+    z = np.clip(z, -FARTHEST, FARTHEST)
+    covariance = np.atleast_2d(np.cov(z.T, aweights=weights)) if len(z) > 1 else np.zeros((len(at), len(at)))
+    return np.average(z, axis=0, weights=weights), covariance + NARROWEST**2 * np.eye(len(at))
