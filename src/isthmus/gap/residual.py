@@ -23,7 +23,7 @@ from isthmus.sim.engine import Engine
 from isthmus.sim.robot import Robot
 from isthmus.sim.sources import column_sources
 
-STEP = 1e-3
+STEP = 0.03
 """Of the perturbed copies, in unconstrained coordinates of e and in units of the spread of ξ."""
 MOST_WORLDS = 8192
 """Copies are stepped in groups of at most so many worlds."""
@@ -33,6 +33,8 @@ UNKNOWN = (0.1, 1.0)
 """How far the guess of a state that no signal measures may be off: m or rad, and m/s or rad/s."""
 ANYWHERE = 10.0
 """The same of a measured state, in its unit: as good as free, for a sensor's offset may be anything."""
+SETTLE = 0.06
+"""s that a robot on its feet gets to settle on the ground: some three times the time constant of a contact."""
 SCALE = 10.0
 """Unit of a move of a measured state, times its noise."""
 
@@ -118,8 +120,10 @@ class Residual:
         self.columns = np.array([robot.space.index(name) for name in self.space.names], dtype=int)
         self.components = Components(robot.contract)
         self._engines: dict[int, Engine] = {}
-        self.skip = int(np.ceil(_longest_delay(robot) * robot.contract.rate - 1e-9))
-        """Ticks at the start of a segment whose signals, arriving late, are from before it."""
+        late = int(np.ceil(_longest_delay(robot) * robot.contract.rate - 1e-9))
+        self.skip = late + (int(np.ceil(SETTLE * robot.contract.rate)) if robot.feet else 0)
+        """Ticks at the start of a segment that are not compared: signals that arrive late are from before it, and feet that
+        the guess put a little into the ground first have to come to rest on it."""
         self.rescale(np.asarray(noise, float))
         difference = self.components.difference(segments.measured, segments.measured)
         self.seen = np.isfinite(difference)
