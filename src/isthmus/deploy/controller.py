@@ -13,11 +13,9 @@ the hash at its end. The file is a zip archive without compression:
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import threading
-import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -26,6 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from isthmus.data import archive
 from isthmus.data.contract import Contract, Signal
 from isthmus.deploy import graph
 from isthmus.errors import BadInput
@@ -40,7 +39,6 @@ MAX_WORK = 256 * 2**20
 """Bytes that the runtime may take for weights and for what is between the operators of a tick."""
 LONGEST_TICK = 1.0
 """s: no policy takes this long."""
-_HASH = 64
 
 
 @dataclass(frozen=True)
@@ -97,35 +95,19 @@ class Manifest:
 
 
 def pack(manifest: Manifest, onnx: bytes) -> bytes:
-    data = io.BytesIO()
     text = json.dumps(manifest.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
-    with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as file:
-        for name, content in (("contract.json", text), ("controller.onnx", onnx)):
-            file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
-        file.comment = b"0" * _HASH
-    body = data.getvalue()[:-_HASH]
-    return body + content_hash(body).encode()
+    return archive.pack({"contract.json": text, "controller.onnx": onnx})
 
 
 def unpack(data: bytes, where: str) -> tuple[Manifest, bytes]:
     """The inverse of `pack`; any other bytes are a BadInput."""
-    if len(data) <= _HASH or content_hash(data[:-_HASH]).encode() != data[-_HASH:]:
-        raise BadInput(f"{where} is not a controller, or it is damaged: its contents do not have the hash at its end.")
+    needed = {"contract.json": MAX_MANIFEST, "controller.onnx": MAX_GRAPH}
+    parts = archive.unpack(data, needed, {}, "a controller", where)
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as file:
-            entries = {i.filename: i for i in file.infolist()}
-            if set(entries) != {"contract.json", "controller.onnx"} or len(file.infolist()) != 2:
-                raise BadInput(f"{where} does not hold exactly a contract and a graph.")
-            for name, limit in (("contract.json", MAX_MANIFEST), ("controller.onnx", MAX_GRAPH)):
-                if entries[name].compress_type != zipfile.ZIP_STORED or entries[name].file_size > limit:
-                    raise BadInput(f"{where}: {name} is compressed, or larger than {limit // 2**20} MiB.")
-            text, onnx = file.read("contract.json"), file.read("controller.onnx")
-            fields = json.loads(text)
-    except BadInput:
-        raise
-    except Exception as error:  # whatever zipfile and json raise about broken data
+        fields = json.loads(parts["contract.json"])
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"{where} is not a controller: {error}.") from None
-    manifest = Manifest.from_dict(fields, f"{where}: contract.json")
+    manifest, onnx = Manifest.from_dict(fields, f"{where}: contract.json"), parts["controller.onnx"]
     if content_hash(onnx) != manifest.graph_hash:
         raise BadInput(f"{where}: the contract belongs to another graph.")
     return manifest, onnx

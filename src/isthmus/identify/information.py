@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import qr
 
 from isthmus.identify.prior import Prior
 from isthmus.world import Space
@@ -35,14 +36,29 @@ class Direction:
 def undetermined(prior: Prior, matrix: np.ndarray, z: np.ndarray) -> tuple[Direction, ...]:
     """Directions that the information about z, (d, d), at z does not determine, the least known first."""
     root = np.linalg.cholesky(np.linalg.inv(prior.precision))
-    values, vectors = np.linalg.eigh(root.T @ matrix @ root)
+    seen = root.T @ matrix @ root
+    values, vectors = np.linalg.eigh(seen)
+    weak = vectors[:, values < 1.0]
+    if not weak.shape[1]:
+        return ()
     u = 1.0 / (1.0 + np.exp(-z))
     found = []
-    for i in np.flatnonzero(values < 1.0):
+    for v in _plain(weak).T:
         # As shares of what was believed of each parameter, and as steps in the coordinate in which it is even.
-        shares = root @ vectors[:, i] / prior.spread
-        found.append(_direction(prior.space, shares, shares * prior.spread * u * (1.0 - u), float(max(values[i], 0.0))))
-    return tuple(found)
+        shares = root @ v / prior.spread
+        found.append(_direction(prior.space, shares, shares * prior.spread * u * (1.0 - u), float(max(v @ seen @ v, 0.0))))
+    return tuple(sorted(found, key=lambda d: d.information))
+
+
+def _plain(basis: np.ndarray) -> np.ndarray:
+    """Another basis of the same subspace, (d, k), each of whose directions has as many zeros as can be had by elimination.
+
+    All of the subspace is undetermined, so any basis of it says the same; this one names the fewest parameters at a time.
+    """
+    _, _, pivots = qr(basis.T, pivoting=True)
+    pivots = pivots[: basis.shape[1]]
+    sparse = basis @ np.linalg.inv(basis[pivots])
+    return sparse / np.linalg.norm(sparse, axis=0)
 
 
 def _direction(space: Space, shares: np.ndarray, step: np.ndarray, information: float) -> Direction:
@@ -58,8 +74,8 @@ def _sentence(space: Space, step: np.ndarray, order: list[int]) -> str:
         return f"{names[0]} is not determined."
     if len(order) == 2:
         return f"only the {_pair(space, step, order)} is determined."
-    shown = names[:MOST_NAMED] + (["others"] if len(names) > MOST_NAMED else [])
-    return f"{', '.join(shown[:-1])} and {shown[-1]} can stand in for each other."
+    rest = names[1:MOST_NAMED] + (["others"] if len(names) > MOST_NAMED else [])
+    return f"{names[0]} and a mixture of {', '.join(rest[:-1])} and {rest[-1]} can stand in for each other."
 
 
 def _pair(space: Space, step: np.ndarray, order: list[int]) -> str:
