@@ -23,8 +23,6 @@ from isthmus.sim.engine import Engine
 from isthmus.sim.robot import Robot
 from isthmus.sim.sources import column_sources
 
-STEP = 0.03
-"""Of the perturbed copies, in unconstrained coordinates of e and in units of the spread of ξ."""
 MOST_WORLDS = 8192
 """Copies are stepped in groups of at most so many worlds."""
 BLOWN = 1e3
@@ -187,14 +185,20 @@ class Residual:
         r = np.where(np.isnan(r) & self.seen, BLOWN, r)
         return np.where(self.seen, np.clip(r, -BLOWN, BLOWN), 0.0)
 
-    def linear(self, z: np.ndarray, e: np.ndarray, xi: np.ndarray) -> Linear:
-        """r and its derivatives at z, (d,), and ξ, (S, 2 nv); `e` gives all other parameters."""
+    def linear(self, z: np.ndarray, e: np.ndarray, xi: np.ndarray, hz: np.ndarray, hx: np.ndarray) -> Linear:
+        """r and its derivatives at z, (d,), and ξ, (S, 2 nv), over steps of ±hz, (d,), and ±hx, (S, 2 nv).
+
+        `e` gives all other parameters. Feet that touch and slip make r a function with many small edges. A derivative over a
+        step as long as the numbers are uncertain sees past them, and is what the fit needs to know.
+        """
         d, nx = len(z), xi.shape[1]
-        zs = np.concatenate([z[None], z + STEP * np.eye(d), np.tile(z, (nx, 1))])
-        xis = np.concatenate([np.tile(xi, (1 + d, 1, 1)), xi + STEP * np.eye(nx)[:, None]])
+        dz, dx = np.diag(hz), np.eye(nx)[:, None] * hx
+        zs = np.concatenate([z[None], z + dz, z - dz, np.tile(z, (2 * nx, 1))])
+        xis = np.concatenate([np.tile(xi, (1 + 2 * d, 1, 1)), xi + dx, xi - dx])
         r = self(self.world(zs, e), xis)
-        slopes = np.moveaxis((r[1:] - r[0]) / STEP, 0, -1)
-        return Linear(r[0], slopes[..., :d], slopes[..., d:])
+        by_z = (r[1 : 1 + d] - r[1 + d : 1 + 2 * d]) / (2 * hz[:, None, None, None])
+        by_x = (r[1 + 2 * d : 1 + 2 * d + nx] - r[1 + 2 * d + nx :]) / (2 * hx.T[:, :, None, None])
+        return Linear(r[0], np.moveaxis(by_z, 0, -1), np.moveaxis(by_x, 0, -1))
 
 
 def spread(robot: Robot, components: Components, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

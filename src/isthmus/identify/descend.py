@@ -25,6 +25,10 @@ DAMPINGS = np.array([0.0, 1e-1, 1.0, 1e1])
 """Tried side by side in every step, times the present damping."""
 LENGTHS = np.array([1.0, 0.3, 0.0])
 """Of the step of a start, tried side by side."""
+FIRST = 0.03
+"""Step of the first derivative, in unconstrained coordinates and in units of the spread of the starts."""
+STEPS = (1e-4, 0.3)
+"""Shortest and longest of the later ones."""
 BEND = 0.1
 """Share of a step at which its curvature is probed."""
 TRUST = 0.75
@@ -76,6 +80,12 @@ class Normal:
         matrix = self._zz - np.einsum("sij,sik->jk", self._xz, through, optimize=True)
         return 0.5 * (matrix + matrix.T), through
 
+    def scales(self, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
+        """How far each number and each start, by itself, may go before it shows, (d,) and (S, 2 nv)."""
+        alone = np.diag(self._zz) + np.diag(prior.precision), np.einsum("sii->si", self._xx)
+        shortest, longest = STEPS
+        return tuple(np.clip(1.0 / np.sqrt(a), shortest, longest) for a in alone)
+
     def step(self, r: np.ndarray, xi: np.ndarray, prior: Prior, slope: np.ndarray, damping: float) -> tuple:
         """The step of z and ξ against residuals r, (S, n), and starts ξ, with the slope of the prior, (d,)."""
         xx = self._xx + damping * _diagonals(self._xx)
@@ -121,7 +131,8 @@ def descend(
     """The nearest minimum from z, (d,), and the normal equations there; `e` gives the parameters that do not vary."""
     xi = np.zeros((len(residual.segments), len(residual.spread))) if xi is None else xi
     at = Point(z, xi, float(costs(residual, z[None], xi[None], e).sum() + prior.cost(z)))
-    found, damping = Normal(residual.linear(at.z, e, at.xi), residual.hold), 1e-2
+    scales = np.full(len(z), FIRST), np.full(xi.shape, FIRST)
+    found, damping = Normal(residual.linear(at.z, e, at.xi, *scales), residual.hold), 1e-2
     for step in range(steps):
         new, which = _best(residual, prior, at, e, *_steps(residual, prior, found, at, e, damping * DAMPINGS))
         gain = at.cost - new.cost
@@ -133,7 +144,7 @@ def descend(
             continue
         at = new
         report(step, at.cost)
-        found = Normal(residual.linear(at.z, e, at.xi), residual.hold)
+        found = Normal(residual.linear(at.z, e, at.xi, *found.scales(prior)), residual.hold)
         if gain < CLOSE * max(len(z), 1):
             break
     return at, found
