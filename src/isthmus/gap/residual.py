@@ -31,7 +31,7 @@ UNKNOWN = (0.1, 1.0)
 """How far the guess of a state that no signal measures may be off: m or rad, and m/s or rad/s."""
 ANYWHERE = 10.0
 """The same of a measured state, in its unit: as good as free, for a sensor's offset may be anything."""
-SETTLE = 0.06
+SETTLE = 0.24
 """s that a robot on its feet gets to settle on the ground: some three times the time constant of a contact."""
 SCALE = 10.0
 """Unit of a move of a measured state, times its noise."""
