@@ -118,10 +118,7 @@ class Residual:
         self.columns = np.array([robot.space.index(name) for name in self.space.names], dtype=int)
         self.components = Components(robot.contract)
         self._engines: dict[int, Engine] = {}
-        late = int(np.ceil(_longest_delay(robot) * robot.contract.rate - 1e-9))
-        self.skip = late + (int(np.ceil(SETTLE * robot.contract.rate)) if robot.feet else 0)
-        """Ticks at the start of a segment that are not compared: signals that arrive late are from before it, and feet that
-        the guess put a little into the ground first have to come to rest on it."""
+        self.skip = skipped(robot)
         self.rescale(np.asarray(noise, float))
         difference = self.components.difference(segments.measured, segments.measured)
         self.seen = np.isfinite(difference)
@@ -217,5 +214,12 @@ def spread(robot: Robot, components: Components, noise: np.ndarray) -> tuple[np.
     return unit, (unit / off) ** 2
 
 
-def _longest_delay(robot: Robot) -> float:
-    return max((p.high for p in robot.space.params if any(t.endswith("/sensor_delay") for t in p.targets)), default=0.0)
+def skipped(robot: Robot) -> int:
+    """Ticks at the start of a segment that are not compared.
+
+    Signals that arrive late are from before it, and feet that the guess put a little into the ground, or above it, first have
+    to come to rest.
+    """
+    longest = max((p.high for p in robot.space.params if any(t.endswith("/sensor_delay") for t in p.targets)), default=0.0)
+    settling = SETTLE if robot.feet else 0.0
+    return int(np.ceil(longest * robot.contract.rate - 1e-9)) + int(np.ceil(settling * robot.contract.rate - 1e-9))

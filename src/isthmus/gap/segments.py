@@ -25,6 +25,15 @@ HALF = 2
 """Ticks on either side that a start is smoothed over."""
 
 
+PAST = 0.5
+"""s of targets before a segment that its motors may still remember."""
+
+
+def past_kept(robot: Robot) -> int:
+    """Targets kept before each segment."""
+    return int(np.ceil(PAST * robot.contract.rate))
+
+
 @dataclass(frozen=True)
 class Segments:
     """S pieces of H ticks."""
@@ -53,9 +62,9 @@ class Segments:
         return Segments(*(getattr(self, f)[which] for f in Segments.__dataclass_fields__))
 
 
-def cut(found: Sequence[Track], robot: Robot, ticks: int, kept: int, every: int = 0) -> Segments:
-    """Pieces of `ticks` ticks, one every `every` (0: one after the other), with `kept` targets before each."""
-    every = every or ticks
+def cut(found: Sequence[Track], robot: Robot, ticks: int, every: int = 0) -> Segments:
+    """Pieces of `ticks` ticks, one every `every` (0: one after the other)."""
+    every, kept = every or ticks, past_kept(robot)
     rows: list[tuple] = []
     reader = _StateReader(robot)
     for track in found:

@@ -1,0 +1,112 @@
+"""From recordings to a fitted robot, and how well it predicts what it was not fitted to.
+
+    tracks -> noise -> horizon -> segments -> fit on four fifths -> errors on both parts
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.data.episode import Episode
+from isthmus.errors import BadInput
+from isthmus.gap.horizon import horizon
+from isthmus.gap.noise import floor
+from isthmus.gap.residual import Component, Components, Residual, skipped
+from isthmus.gap.segments import Segments, cut
+from isthmus.gap.tracks import tracks
+from isthmus.identify.descend import descend
+from isthmus.identify.fit import Fit, fit
+from isthmus.identify.prior import prior
+from isthmus.sim.robot import Robot
+from isthmus.world import Belief
+
+HELD_OUT = 5
+"""One block in so many is held out."""
+BLOCKS = 10
+"""Consecutive blocks that the segments are dealt into: neighbours in time stay together."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Multi-step prediction error per component, root mean square, in the signal's unit."""
+
+    components: tuple[Component, ...]
+    rms: np.ndarray
+    """(components,)"""
+    relative: np.ndarray
+    """(components,) in units of the floor of the noise."""
+
+    @property
+    def overall(self) -> float:
+        """Root mean square of the relative errors."""
+        seen = self.relative[np.isfinite(self.relative)]
+        return float(np.sqrt(np.mean(seen**2))) if len(seen) else float("nan")
+
+
+@dataclass(frozen=True)
+class Study:
+    fit: Fit
+    floor: np.ndarray
+    """(components,) noise of the signals by themselves."""
+    ticks: int
+    """Of a segment, and those at its start that are not compared."""
+    skipped: int
+    train: Segments
+    held_out: Segments | None
+    before: tuple[Errors, Errors | None]
+    """At the belief's median, on the segments fitted to and on those held out."""
+    after: tuple[Errors, Errors | None]
+    """At the optimum."""
+
+
+def study(
+    robot: Robot,
+    episodes: Sequence[Episode],
+    belief: Belief,
+    names: Iterable[str] | None = None,
+    ticks: int = 0,
+    threads: int = 0,
+    report: Callable[[int, float], None] = lambda step, cost: None,
+) -> Study:
+    """Fit the robot to recordings; `ticks` of 0 chooses the horizon."""
+    found = tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
+    components = Components(robot.contract)
+    noise = floor(found, components)
+    if not np.isfinite(noise).any():
+        raise BadInput("the recordings hold no signal of the robot that could be compared.")
+    ticks = ticks or horizon(found, robot, noise, belief.median(), threads)
+    segments = cut(found, robot, ticks, ticks - skipped(robot))
+    train, held_out = split(segments)
+    fitted = fit(robot, train, belief, noise, names, threads=threads, report=report)
+    parts = (train, held_out)
+    before, after = (
+        tuple(part and errors(robot, part, noise, fitted.noise, e, threads) for part in parts)
+        for e in (belief.median(), fitted.e)
+    )
+    return Study(fitted, noise, ticks, skipped(robot), train, held_out, before, after)  # type: ignore[arg-type]
+
+
+def split(segments: Segments) -> tuple[Segments, Segments | None]:
+    """Segments to fit to, and those held out: every fifth block of neighbours; none of fewer than BLOCKS segments."""
+    n = len(segments)
+    if n < BLOCKS:
+        return segments, None
+    block = np.arange(n) * BLOCKS // n
+    # One segment between the parts may overlap both; it goes with neither.
+    out = block % HELD_OUT == HELD_OUT // 2
+    edge = out & np.concatenate([[False], ~out[:-1]])
+    return segments.take(~out), segments.take(out & ~edge if (out & ~edge).any() else out)
+
+
+def errors(robot: Robot, segments: Segments, noise: np.ndarray, sigma: np.ndarray, e: np.ndarray, threads: int = 0) -> Errors:
+    """Of predictions in the world e, each segment from the start that suits it best."""
+    residual = Residual(robot, segments, sigma, (), threads)
+    at, _ = descend(residual, prior(Belief(robot.space), residual.space), np.zeros(0), e)
+    r = residual(e[None], at.xi[None])[0] * sigma
+    count = residual.seen.sum((0, 1))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rms = np.sqrt((r**2).sum((0, 1)) / count)
+    return Errors(tuple(residual.components.all), rms, rms / noise)
