@@ -24,6 +24,7 @@ VERBS = {
     "export": "write a policy as a controller for the robot",
     "robot": "a virtual robot in its own process, on the same link as hardware",
     "run": "run a controller on a robot, under a guard, and record it",
+    "identify": "find a robot's numbers from recordings of it, with intervals",
     "data": "recordings: import, export, and what is in a file",
     "doctor": "what this machine can do, how fast, and what is missing",
 }

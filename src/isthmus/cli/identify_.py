@@ -1,0 +1,194 @@
+"""Find the numbers of a robot from recordings of it, with intervals, and say what the recordings cannot tell.
+
+example: isthmus identify go1 walk1.mcap walk2.mcap -o unit7.twin
+
+example: isthmus identify pendulum swing.mcap --only strength joint_friction -o desk.twin
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from isthmus.cli import show
+from isthmus.errors import BadInput
+
+if TYPE_CHECKING:
+    from isthmus.identify.study import Study
+    from isthmus.sim.robot import Robot
+    from isthmus.world import Belief
+
+LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class Args:
+    robot: Annotated[str, tyro.conf.Positional]
+    """Robot, as in `isthmus list`, or a model or config file; or a twin, whose belief is then refined."""
+    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Recordings of it (.mcap)."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """File for the twin, NAME.twin."""
+    belief: Path | None = None
+    """What is believed before: a belief file or a twin; by default the robot's prior."""
+    only: tuple[str, ...] = ()
+    """Parameters to fit; by default all that the belief leaves open."""
+    fix: tuple[str, ...] = ()
+    """Parameters to leave as they are."""
+    horizon: float = 0.0
+    """Seconds that the simulator predicts ahead; 0 chooses it by the noise."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+def run(args: Args) -> int:
+    from isthmus.data.reader import read
+    from isthmus.identify.fit import free, posterior
+    from isthmus.identify.study import study
+    from isthmus.identify.twin import Twin, is_twin
+    from isthmus.robots import get_robot
+
+    if not args.recordings:
+        raise BadInput("give at least one recording.")
+    if args.out is not None and args.out.suffix != ".twin":
+        raise BadInput(f"-o takes a file NAME.twin, not {args.out}.")
+    if args.horizon < 0:
+        raise BadInput("--horizon must not be negative.")
+    old = Twin.load(Path(args.robot)) if is_twin(Path(args.robot)) else None
+    robot = get_robot(old.robot if old else args.robot)
+    belief = _belief(args, robot, old)
+    open_ = free(robot, belief)
+    for name in (*args.only, *args.fix):
+        robot.space.index(name)
+    names = tuple(n for n in (args.only or open_) if n not in args.fix)
+    if not names:
+        raise BadInput("no parameter is left to fit.")
+    episodes = [read(path) for path in args.recordings]
+    began = time.perf_counter()
+    with show.bar(f"identifying {robot.name}") as bar:
+        ticks = round(args.horizon * robot.contract.rate)
+        found = study(robot, episodes, belief, names, ticks, report=lambda step, cost: bar.update(min(step / 30, 0.99)))
+    seconds = time.perf_counter() - began
+    after = posterior(robot, found.fit, belief)
+    entry = {
+        "recordings": [e.hash for e in episodes],
+        "error": {"before": _errors(found.before), "after": _errors(found.after)},
+        "belief": after.to_dict(),
+    }
+    twin = (old or Twin(args.robot, robot.model_hash, belief)).fitted(after, entry)
+    if args.out is not None:
+        twin = twin.save(args.out)
+    if args.json:
+        show.emit(_record(args, robot, found, belief, twin, seconds))
+        return 0
+    _tell(robot, found, belief, seconds)
+    if args.out is not None:
+        show.out.print(f"wrote {args.out}")
+    return 0
+
+
+def _belief(args: Args, robot: Robot, old: Any) -> Belief:
+    from isthmus.identify.twin import Twin, is_twin
+    from isthmus.world import Belief, adopt
+
+    if args.belief is None:
+        return old.check(robot, args.robot) if old else robot.prior
+    if old is not None:
+        raise BadInput("a twin brings its own belief; --belief is for robots.")
+    if is_twin(args.belief):
+        return Twin.load(args.belief).check(robot, str(args.belief))
+    return adopt(Belief.load(args.belief), robot.space, str(args.belief))
+
+
+def _errors(pair: tuple) -> dict[str, float | None]:
+    fitted, held = pair
+    return {"fitted": fitted.overall, "held_out": held.overall if held else None}
+
+
+def _record(args: Args, robot: Robot, found: Study, belief: Belief, twin: Any, seconds: float) -> dict[str, Any]:
+    f = found.fit
+    after = f.belief_of()
+    params = {}
+    for name in f.space.names:
+        low, high = after.interval(name, LEVEL)
+        was = belief.interval(name, LEVEL)
+        value = float(f.e[robot.space.index(name)])
+        params[name] = {"value": value, "low": low, "high": high, "before": list(was), "unit": robot.space[name].unit}
+    signals = [{"signal": c.signal, "label": c.label, "unit": c.unit} for c in found.after[0].components]
+    for i, row in enumerate(signals):
+        row |= {
+            "noise": _number(found.floor[i]),
+            **{
+                f"{when}_{part}": _number(e.rms[i]) if e else None
+                for when, pair in (("before", found.before), ("after", found.after))
+                for part, e in zip(("fitted", "held_out"), pair, strict=True)
+            },
+        }
+    return {
+        "robot": robot.name,
+        "recordings": [str(p) for p in args.recordings],
+        "inputs": twin.history[-1]["recordings"],
+        "twin": str(args.out) if args.out else None,
+        "twin_hash": twin.hash,
+        "level": LEVEL,
+        "parameters": params,
+        "correlations": f.correlations().round(4).tolist(),
+        "undetermined": [{"parts": dict(d.parts), "information": d.information, "text": d.text} for d in f.undetermined()],
+        "at_bounds": list(f.at_bounds()),
+        "signals": signals,
+        "error": twin.history[-1]["error"],
+        "horizon": (found.ticks - found.skipped) / robot.contract.rate,
+        "segments": {"fitted": len(found.train), "held_out": len(found.held_out) if found.held_out else 0},
+        "steps": f.steps,
+        "seconds": seconds,
+    }
+
+
+def _number(x: float) -> float | None:
+    return float(x) if x == x else None
+
+
+def _tell(robot: Robot, found: Study, belief: Belief, seconds: float) -> None:
+    f = found.fit
+    after = f.belief_of()
+    ahead = (found.ticks - found.skipped) / robot.contract.rate
+    show.out.print(
+        f"{robot.name}: {len(found.train)} segments fitted, {len(found.held_out) if found.held_out else 0} held out, "
+        f"{ahead:.2g} s ahead, {seconds:.0f} s"
+    )
+    rows = []
+    for name in f.space.names:
+        p = robot.space[name]
+        was, now = belief.interval(name, LEVEL), after.interval(name, LEVEL)
+        told = 1.0 - (now[1] - now[0]) / max(was[1] - was[0], 1e-300)
+        value = float(f.e[robot.space.index(name)])
+        rows.append((told, [name, p.unit, f"{value:.4g}", _range(now), _range(was), f"{100 * max(told, 0):.0f} %"]))
+    rows = [row for _, row in sorted(rows, key=lambda r: -r[0])]
+    columns = ["parameter", "unit", "found", "90 % interval", "before", "narrower"]
+    show.out.print(show.table("", columns, rows, right=(2, 5)))
+    for direction in f.undetermined():
+        show.out.print(direction.text)
+    for name in f.at_bounds():
+        show.out.print(f"{name} is at its hard bound.")
+    signals: dict[str, list[int]] = {}
+    for i, c in enumerate(found.after[0].components):
+        signals.setdefault(c.signal, []).append(i)
+    cells = [[s, *(_mean(e, i) for e in (*found.before, *found.after))] for s, i in signals.items()]
+    columns = ["error / noise", "before", "held out", "fitted", "held out"]
+    show.out.print(show.table("", columns, cells, right=(1, 2, 3, 4)))
+
+
+def _mean(e: Any, which: list[int]) -> str:
+    import numpy as np
+
+    if e is None or not np.isfinite(e.relative[which]).any():
+        return "–"
+    return f"{np.sqrt(np.nanmean(e.relative[which] ** 2)):.3g}"
+
+
+def _range(ends: tuple[float, float]) -> str:
+    return f"{ends[0]:.4g} to {ends[1]:.4g}"

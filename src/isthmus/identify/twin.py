@@ -1,0 +1,87 @@
+"""One physical unit: what is believed of its numbers, and how we came to believe it.
+
+    unit7.twin       a zip archive without compression, covered by a hash
+      twin.json      robot, hashes of its model and Space, the Belief, and one entry per fit
+
+A twin comes after a robot: whatever takes the robot's prior takes the twin's Belief instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from isthmus.data import archive
+from isthmus.data.episode import plain
+from isthmus.errors import BadInput
+from isthmus.files import atomic_write, content_hash, read_bytes
+from isthmus.sim.robot import Robot
+from isthmus.world import Belief, adopt
+
+MAX_BYTES = 64 * 2**20
+MOST_FITS = 10_000
+
+
+@dataclass(frozen=True)
+class Twin:
+    robot: str
+    """Name or path, as it was given."""
+    model_hash: str
+    belief: Belief
+    history: tuple[Mapping[str, Any], ...] = ()
+    """One entry per fit, the oldest first: recordings by hash, errors before and after, the belief it led to."""
+    hash: str = field(default="", compare=False)
+    """Of the file it was read from."""
+
+    def fitted(self, belief: Belief, entry: Mapping[str, Any]) -> Twin:
+        """The same unit after one more fit."""
+        noted = plain({**entry, "belief_hash": belief.hash}, "an entry of the twin's history")
+        return replace(self, belief=belief, history=(*self.history, noted), hash="")
+
+    def check(self, robot: Robot, where: str) -> Belief:
+        """The belief, as one of this robot; another robot or another model of it is an error."""
+        if self.model_hash != robot.model_hash:
+            raise BadInput(f"{where} is a twin of another model than that of {robot.name}: it was made of {self.robot}.")
+        return adopt(self.belief, robot.space, where)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": "twin",
+            "robot": self.robot,
+            "model_hash": self.model_hash,
+            "belief": self.belief.to_dict(),
+            "history": [dict(entry) for entry in self.history],
+        }
+
+    def save(self, path: Path) -> Twin:
+        """Write it; returns the twin with the hash of its file."""
+        text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
+        data = archive.pack({"twin.json": text})
+        atomic_write(path, data)
+        return replace(self, hash=content_hash(data))
+
+    @staticmethod
+    def load(path: Path) -> Twin:
+        where = str(path)
+        data = read_bytes(path, MAX_BYTES)
+        parts = archive.unpack(data, {"twin.json": MAX_BYTES}, {}, "a twin", where)
+        try:
+            fields = json.loads(parts["twin.json"])
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{where} is not a twin: {error}.") from None
+        if not isinstance(fields, dict) or fields.get("kind") != "twin":
+            raise BadInput(f"{where} is not a twin.")
+        texts, history = (fields.get("robot"), fields.get("model_hash")), fields.get("history")
+        if not all(isinstance(t, str) for t in texts):
+            raise BadInput(f"{where} does not say of which robot it is a twin.")
+        if not isinstance(history, list) or len(history) > MOST_FITS or not all(isinstance(h, dict) for h in history):
+            raise BadInput(f"{where}: the history of a twin is a list of at most {MOST_FITS} entries.")
+        belief = Belief.from_dict(fields.get("belief") or {}, where)
+        return Twin(*texts, belief, tuple(history), content_hash(data))
+
+
+def is_twin(path: Path) -> bool:
+    return path.suffix == ".twin"
