@@ -70,8 +70,7 @@ def run(args: Args) -> int:
     episodes = [read(path) for path in args.recordings]
     began = time.perf_counter()
     with show.bar(f"identifying {robot.name}") as bar:
-        ticks = round(args.horizon * robot.contract.rate)
-        found = study(robot, episodes, belief, names, ticks, report=lambda step, cost: bar.update(min(step / 30, 0.99)))
+        found = study(robot, episodes, belief, names, args.horizon, report=lambda step, cost: bar.update(min(step / 30, 0.99)))
     seconds = time.perf_counter() - began
     after = posterior(robot, found.fit, belief)
     entry = {
@@ -141,7 +140,7 @@ def _record(args: Args, robot: Robot, found: Study, belief: Belief, twin: Any, s
         "at_bounds": list(f.at_bounds()),
         "signals": signals,
         "error": twin.history[-1]["error"],
-        "horizon": (found.ticks - found.skipped) / robot.contract.rate,
+        "horizon": found.ahead,
         "segments": {"fitted": len(found.train), "held_out": len(found.held_out) if found.held_out else 0},
         "steps": f.steps,
         "seconds": seconds,
@@ -155,10 +154,9 @@ def _number(x: float) -> float | None:
 def _tell(robot: Robot, found: Study, belief: Belief, seconds: float) -> None:
     f = found.fit
     after = f.belief_of()
-    ahead = (found.ticks - found.skipped) / robot.contract.rate
     show.out.print(
         f"{robot.name}: {len(found.train)} segments fitted, {len(found.held_out) if found.held_out else 0} held out, "
-        f"{ahead:.2g} s ahead, {seconds:.0f} s"
+        f"{found.ahead:.2g} s ahead, {seconds:.0f} s"
     )
     rows = []
     for name in f.space.names:

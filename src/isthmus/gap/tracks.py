@@ -6,7 +6,7 @@ interpolated between the two stamps around a tick. Where time jumps or a target 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from isthmus.errors import BadInput
 
 GAP = 2.5
 """A step of time longer than this many usual ones, and longer than this many ticks, is a hole."""
+CLOSE = 0.05
+"""A recording whose rate differs from the robot's by a smaller share is replayed at the robot's."""
 SAME = 0.02
 """Stamps within this share of a tick from a regular grid are taken as they are."""
 
@@ -36,6 +38,13 @@ class Track:
 
     def __len__(self) -> int:
         return len(self.target)
+
+
+def own_rate(episodes: Sequence[Episode], contract: Contract) -> float:
+    """Ticks per second at which to replay: the recordings' own, the robot's where they are close to it."""
+    rates = sorted(e.rate for e in episodes)
+    rate = rates[len(rates) // 2]
+    return contract.rate if abs(rate / contract.rate - 1.0) < CLOSE else float(f"{rate:.4g}")
 
 
 def tracks(episodes: Iterable[Episode], contract: Contract, tick: float) -> list[Track]:

@@ -16,7 +16,7 @@ from isthmus.gap.horizon import horizon
 from isthmus.gap.noise import floor
 from isthmus.gap.residual import Component, Components, Residual, skipped
 from isthmus.gap.segments import Segments, cut
-from isthmus.gap.tracks import tracks
+from isthmus.gap.tracks import own_rate, tracks
 from isthmus.identify.descend import descend
 from isthmus.identify.fit import Fit, fit
 from isthmus.identify.prior import prior
@@ -51,9 +51,8 @@ class Study:
     fit: Fit
     floor: np.ndarray
     """(components,) noise of the signals by themselves."""
-    ticks: int
-    """Of a segment, and those at its start that are not compared."""
-    skipped: int
+    ahead: float
+    """s that were predicted."""
     train: Segments
     held_out: Segments | None
     before: tuple[Errors, Errors | None]
@@ -67,18 +66,20 @@ def study(
     episodes: Sequence[Episode],
     belief: Belief,
     names: Iterable[str] | None = None,
-    ticks: int = 0,
+    ahead: float = 0.0,
     threads: int = 0,
     report: Callable[[int, float], None] = lambda step, cost: None,
 ) -> Study:
-    """Fit the robot to recordings; `ticks` of 0 chooses the horizon."""
+    """Fit the robot to recordings, predicting `ahead` seconds; 0 chooses the horizon."""
+    robot = robot.at_rate(own_rate(episodes, robot.contract))
     found = tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
     components = Components(robot.contract)
     noise = floor(found, components)
     if not np.isfinite(noise).any():
         raise BadInput("the recordings hold no signal of the robot that could be compared.")
-    ticks = ticks or horizon(found, robot, noise, belief.median(), threads)
-    segments = cut(found, robot, ticks, ticks - skipped(robot))
+    skip = skipped(robot)
+    ticks = skip + max(1, round(ahead * robot.contract.rate)) if ahead else horizon(found, robot, noise, belief.median(), threads)
+    segments = cut(found, robot, ticks, ticks - skip)
     train, held_out = split(segments)
     fitted = fit(robot, train, belief, noise, names, threads=threads, report=report)
     parts = (train, held_out)
@@ -86,7 +87,7 @@ def study(
         tuple(part and errors(robot, part, noise, fitted.noise, e, threads) for part in parts)
         for e in (belief.median(), fitted.e)
     )
-    return Study(fitted, noise, ticks, skipped(robot), train, held_out, before, after)  # type: ignore[arg-type]
+    return Study(fitted, noise, (ticks - skip) / robot.contract.rate, train, held_out, before, after)  # type: ignore[arg-type]
 
 
 def split(segments: Segments) -> tuple[Segments, Segments | None]:

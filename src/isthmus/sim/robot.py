@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -82,10 +83,23 @@ class Robot:
     mirror: Mirror | None = None
     folder: Path | None = None
     doc: str = ""
+    timestep: float = 0.0
+    """s of a physics step; 0 takes the model's own."""
 
     def spec(self) -> mujoco.MjSpec:
         """The model as an editable specification."""
-        return read_spec(self.xml, self.folder, self.name)
+        spec = read_spec(self.xml, self.folder, self.name)
+        if self.timestep:
+            spec.option.timestep = self.timestep
+        return spec
+
+    def at_rate(self, rate: float) -> Robot:
+        """The same robot with `rate` control ticks per second, and physics steps no longer than before."""
+        if rate == self.contract.rate:
+            return self
+        step = float(self.model.opt.timestep)
+        substeps = max(1, math.ceil(1.0 / (rate * step) - 1e-6))
+        return replace(self, contract=replace(self.contract, rate=rate), substeps=substeps, timestep=1.0 / (rate * substeps))
 
     @cached_property
     def model(self) -> mujoco.MjModel:
