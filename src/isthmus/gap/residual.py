@@ -160,7 +160,8 @@ class Residual:
         y[:, 0] = engine.sensed()
         targets = tiled(segments.target)
         for t in range(ticks):
-            engine.step(targets[:, t])
+            # What was sent was sent: the contract's limits are for policies.
+            engine.step(targets[:, t], limited=False)
             y[:, t + 1] = engine.sensed()
         y[engine.blown] = np.nan
         return y.reshape(k, S, ticks + 1, -1)
