@@ -6,7 +6,7 @@ Every segment has its own start ξ, so the normal equations have the shape of an
 by segment, and what is left is a small system in z alone. Its matrix is the Fisher information about z with nothing
 assumed about the starts but that the guesses are not absurd.
 
-For any z, segments do not depend on each other: each takes the length of its own step that suits it best.
+For any z, segments do not depend on each other: each takes the step of its own start that suits it best.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SOFT = 3.0
 """Residuals beyond this many σ count by their size instead of its square."""
 DAMPINGS = np.array([0.0, 1e-1, 1.0, 1e1])
 """Tried side by side in every step, times the present damping."""
-LENGTHS = np.array([1.0, 0.3, 0.0])
-"""Of the step of a start, tried side by side."""
+CAUTION = (0.0, 0.03, 1.0, 30.0)
+"""Dampings of the step of a start, tried side by side."""
 FIRST = 0.03
 """Step of the first derivative, in unconstrained coordinates and in units of the spread of the starts."""
 STEPS = (1e-4, 0.3)
@@ -97,6 +97,17 @@ class Normal:
         dz = dz * min(1.0, LONGEST / max(float(np.abs(dz).max(initial=0.0)), 1e-12))
         return dz, -np.linalg.solve(xx, gx[..., None])[..., 0] - through @ dz
 
+    def starts(self, xi: np.ndarray, dz: np.ndarray) -> np.ndarray:
+        """Steps of ξ that go with a step of z, one for each degree of caution, (cautions, S, 2 nv)."""
+        gx = (self._wx * self.r[..., None]).sum(1) + self._hold * xi
+        wanted = gx + self._xz @ dz
+        diagonal = _diagonals(self._xx)
+        return np.stack([-np.linalg.solve(self._xx + c * diagonal, wanted[..., None])[..., 0] for c in CAUTION])
+
+    def carried(self, dz: np.ndarray) -> np.ndarray:
+        """How the starts go along with a step of z, (S, 2 nv)."""
+        return -self._through @ dz
+
     def ahead(self, dz: np.ndarray, dx: np.ndarray) -> np.ndarray:
         """Change of r that a step promises, (S, n)."""
         return self.dz @ dz + (self.dx @ dx[..., None])[..., 0]
@@ -134,7 +145,7 @@ def descend(
     scales = np.full(len(z), FIRST), np.full(xi.shape, FIRST)
     found, damping = Normal(residual.linear(at.z, e, at.xi, *scales), residual.hold), 1e-2
     for step in range(steps):
-        new, which = _best(residual, prior, at, e, *_steps(residual, prior, found, at, e, damping * DAMPINGS))
+        new, which = _best(residual, prior, at, e, found, *_steps(residual, prior, found, at, e, damping * DAMPINGS))
         gain = at.cost - new.cost
         damping *= (0.1, 0.1, 1.0, 10.0)[which % len(DAMPINGS)]
         if gain <= 0:
@@ -151,39 +162,36 @@ def descend(
 
 
 def _best(
-    residual: Residual, prior: Prior, at: Point, e: np.ndarray, moves: np.ndarray, starts: np.ndarray
+    residual: Residual, prior: Prior, at: Point, e: np.ndarray, found: Normal, moves: np.ndarray, bends: np.ndarray
 ) -> tuple[Point, int]:
-    """Of the steps tried, k of them, the best one, each segment at its best length."""
-    k, lengths = len(moves), len(LENGTHS)
-    z = np.repeat(at.z + moves, lengths, axis=0)
-    xi = at.xi + np.concatenate([starts[i] * LENGTHS[:, None, None] for i in range(k)])
-    each = costs(residual, z, xi, e).reshape(k, lengths, -1)
+    """Of the steps tried, k of them, the best one, each segment with the start that suits it best."""
+    k, cautions = len(moves), len(CAUTION)
+    xi = at.xi + np.stack([found.starts(at.xi, dz) + bend for dz, bend in zip(moves, bends, strict=True)])
+    z = np.repeat(at.z + moves, cautions, axis=0)
+    each = costs(residual, z, xi.reshape(k * cautions, *at.xi.shape), e).reshape(k, cautions, -1)
     total = each.min(axis=1).sum(axis=1) + prior.cost(at.z + moves)
     which = int(np.argmin(total))
-    length = each[which].argmin(axis=0)
-    chosen = xi.reshape(k, lengths, *at.xi.shape)[which, length, np.arange(len(length))]
+    chosen = xi[which, each[which].argmin(axis=0), np.arange(len(at.xi))]
     return replace(at, z=at.z + moves[which], xi=chosen, cost=float(total[which])), which
 
 
 def _steps(
     residual: Residual, prior: Prior, found: Normal, at: Point, e: np.ndarray, dampings: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Steps of z and ξ for each damping: the straight ones, and those bent along the valley where that is trustworthy.
+    """Steps of z for each damping: the straight ones, and those bent along the valley where that is trustworthy.
 
     Numbers that only show together make a valley that is curved: the second derivative along a step bends it
-    (Transtrum and Sethna's geodesic acceleration).
+    (Transtrum and Sethna's geodesic acceleration). Returns the steps and by how much the starts bend with them.
     """
     straight = [found.step(found.r, at.xi, prior, prior.slope(at.z), lam) for lam in dampings]
     moves, starts = (np.stack(parts) for parts in zip(*straight, strict=True))
     probe = residual(residual.world(at.z + BEND * moves, e), at.xi + BEND * starts).reshape(len(moves), *found.r.shape)
-    bent, bent_starts = [], []
+    bent, bends = moves.copy(), np.zeros_like(starts)
     for i, lam in enumerate(dampings):
         curvature = 2.0 / BEND * ((probe[i] - found.r) / BEND - found.ahead(moves[i], starts[i]))
         dz, dx = found.step(curvature, np.zeros_like(at.xi), prior, np.zeros_like(at.z), lam)
         if 2.0 * np.linalg.norm(dz) <= TRUST * np.linalg.norm(moves[i]):
-            bent.append(moves[i] + 0.5 * dz)
-            bent_starts.append(starts[i] + 0.5 * dx)
-        else:
-            bent.append(moves[i])
-            bent_starts.append(starts[i])
-    return np.concatenate([moves, bent]), np.concatenate([starts, bent_starts])
+            bent[i] += 0.5 * dz
+            # What bends with z itself is already in the steps of the starts.
+            bends[i] = 0.5 * (dx - found.carried(dz))
+    return np.concatenate([moves, bent]), np.concatenate([np.zeros_like(bends), bends])
