@@ -1,0 +1,180 @@
+"""The one residual: zero where the simulator is right, and with the right derivatives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import mujoco
+import numpy as np
+import pytest
+
+from isthmus.data.episode import Episode
+from isthmus.errors import BadInput
+from isthmus.gap.horizon import horizon
+from isthmus.gap.noise import floor
+from isthmus.gap.residual import Components, Residual
+from isthmus.gap.segments import cut
+from isthmus.gap.tangent import integrate
+from isthmus.gap.tracks import own_rate, tracks
+from isthmus.identify.descend import descend
+from isthmus.identify.prior import prior
+from isthmus.robots import get_robot
+from isthmus.sim.engine import Engine
+from isthmus.world import Belief
+
+RNG = np.random.default_rng
+
+
+def waves(robot, seconds: float, seed: int = 0) -> np.ndarray:
+    """Targets that wander over their range, (T, m)."""
+    rng, target = RNG(seed), robot.contract.target
+    t = np.arange(round(seconds * robot.contract.rate)) / robot.contract.rate
+    size = 0.3 * (np.array(target.high) - np.array(target.low))
+    return np.array(robot.default) + size * sum(
+        np.sin(2 * np.pi * rng.uniform(0.3, 3.0, target.size) * t[:, None] + rng.uniform(0, 6, target.size)) / 3 for _ in range(3)
+    )
+
+
+def record(robot, e: np.ndarray, targets: np.ndarray, seed: int | None = None) -> Episode:
+    """What the robot would have recorded; without a seed its sensors have no noise."""
+    engine, rng, rows = Engine(robot, 1, threads=1), RNG(seed or 0), []
+    engine.apply(e[None], engine.all)
+    engine.reset(engine.all)
+    for u in targets:
+        rows.append(engine.sensed()[0] if seed is None else engine.measured(rng)[0])
+        engine.step(u[None])
+    y = np.array(rows, float)
+    signals = {name: y[:, where] for name, where in robot.contract.slices().items()}
+    return Episode(robot.contract, np.arange(len(y)) / robot.contract.rate, signals, targets, targets)
+
+
+def residual_of(robot, episode: Episode, names=(), ticks: int = 20, noise: float = 1e-3) -> Residual:
+    found = tracks([episode], robot.contract, 1.0 / robot.contract.rate)
+    return Residual(robot, cut(found, robot, ticks), np.full(len(Components(robot.contract)), noise), names, threads=1)
+
+
+@pytest.fixture(scope="module", params=["pendulum", "cartpole"])
+def planted(request):
+    robot = get_robot(request.param)
+    e = robot.prior.sample(RNG(1), 1)[0]
+    return robot, e, record(robot, e, waves(robot, 4.0))
+
+
+def test_in_the_true_world_nothing_is_left(planted):
+    robot, e, episode = planted
+    residual = residual_of(robot, episode)
+    at, _ = descend(residual, prior(Belief(robot.space), residual.space), np.zeros(0), e)
+    assert np.abs(residual(e[None], at.xi[None])).max() < 1e-2
+
+
+def test_in_another_world_something_is_left(planted):
+    robot, e, episode = planted
+    residual = residual_of(robot, episode)
+    other = e.copy()
+    other[robot.space.index("action_delay")] = robot.space["action_delay"].high
+    at, _ = descend(residual, prior(Belief(robot.space), residual.space), np.zeros(0), other)
+    assert np.abs(residual(other[None], at.xi[None])).max() > 1.0
+
+
+def test_the_derivatives_are_those_of_the_residual(planted):
+    robot, e, episode = planted
+    names = [n for n in robot.prior.free().names if not n.endswith("_noise")]
+    residual = residual_of(robot, episode, names, ticks=10, noise=1e-2)
+    z, rng = residual.space.unconstrained(e[residual.columns]), RNG(0)
+    xi = np.zeros((len(residual.segments), len(residual.spread)))
+    fine = residual.linear(z, e, xi, np.full(len(z), 1e-4), np.full(xi.shape, 1e-4))
+    dz, dx = 1e-3 * rng.standard_normal(z.shape), 1e-3 * rng.standard_normal(xi.shape)
+    moved = [residual(residual.world((z + s * dz)[None], e), (xi + s * dx)[None])[0] for s in (1.0, -1.0)]
+    promised = fine.dz @ dz + np.einsum("stcx,sx->stc", fine.dx, dx)
+    assert np.abs(0.5 * (moved[0] - moved[1]) - promised).max() < 2e-2 * np.abs(promised).max()
+
+
+def test_a_start_moves_as_mujoco_moves_it():
+    model, rng = get_robot("go1").model, RNG(2)
+    qpos = np.tile(get_robot("go1").home, (5, 1))
+    qpos[:, 3:7] = rng.standard_normal((5, 4))
+    qpos[:, 3:7] /= np.linalg.norm(qpos[:, 3:7], axis=1, keepdims=True)
+    step = rng.standard_normal((5, model.nv))
+    for row, v in zip(qpos, step, strict=True):
+        expected = row.copy()
+        mujoco.mj_integratePos(model, expected, v, 1.0)
+        assert np.allclose(integrate(model, row[None], v[None])[0], expected, atol=1e-12)
+
+
+def test_motors_remember_the_targets_before_a_segment():
+    """A crazyflie's rotors lag: started in mid-flight with its past targets it flies on as the one that lived through them."""
+    robot = get_robot("crazyflie")
+    e = robot.space.vector({"motor_lag": 0.07, "action_delay": 0.013})
+    targets = waves(robot, 1.0)
+    whole, half = Engine(robot, 1, threads=1), Engine(robot, 1, threads=1)
+    for engine in (whole, half):
+        engine.apply(e[None], engine.all)
+        engine.reset(engine.all)
+    for u in targets[:30]:
+        whole.step(u[None])
+    sent = np.concatenate([targets[:30][::-1], np.tile(robot.default, (half.wiring.sent, 1))])
+    half.reset(half.all, whole.qpos.copy(), whole.qvel.copy(), sent[None])
+    for u in targets[30:40]:
+        whole.step(u[None])
+        half.step(u[None])
+    assert np.abs(whole.qpos - half.qpos).max() < 1e-10
+
+
+def test_time_that_jumps_and_targets_that_are_missing_end_a_track(planted):
+    robot, _, episode = planted
+    rate = robot.contract.rate
+    time = episode.time + np.where(np.arange(len(episode)) >= 60, 0.5, 0.0)
+    target = episode.target.copy()
+    target[100:103] = np.nan
+    found = tracks([replace(episode, time=time, target=target)], robot.contract, 1 / rate)
+    assert [len(t) for t in found] == [60, 40, len(episode) - 103]
+    assert found[1].start == pytest.approx(60 / rate + 0.5)
+
+
+def test_a_recording_of_another_clock_is_put_on_the_robots_ticks(planted):
+    robot, _, episode = planted
+    late = replace(episode, time=episode.time * 1.3)
+    found = tracks([late], robot.contract, 1 / robot.contract.rate)
+    assert len(found) == 1
+    assert len(found[0]) == int(late.time[-1] * robot.contract.rate + 1e-3) + 1
+    assert own_rate([late], robot.contract) == pytest.approx(robot.contract.rate / 1.3, rel=1e-3)
+    assert own_rate([episode], robot.contract) == robot.contract.rate
+
+
+def test_the_same_robot_at_another_rate_moves_the_same():
+    robot = get_robot("pendulum")
+    fast = robot.at_rate(4 * robot.contract.rate)
+    slow_engine, fast_engine = Engine(robot, 1, threads=1), Engine(fast, 1, threads=1)
+    for u in waves(robot, 1.0):
+        slow_engine.step(u[None])
+        for _ in range(4):
+            fast_engine.step(u[None])
+    assert fast.contract.rate == 4 * robot.contract.rate
+    assert np.abs(slow_engine.qpos - fast_engine.qpos).max() < 1e-9
+
+
+def test_a_recording_of_another_robot_is_refused(planted):
+    robot, _, episode = planted
+    other = get_robot("crazyflie")
+    with pytest.raises(BadInput, match=r"labels|no signal"):
+        tracks([episode], other.contract, 1 / other.contract.rate)
+
+
+def test_the_floor_is_the_noise_of_the_sensors():
+    robot = get_robot("pendulum")
+    e = robot.space.vector({"joint_pos_noise": 0.004, "joint_vel_noise": 0.08})
+    episode = record(robot, e, 0.3 * waves(robot, 20.0), seed=3)
+    found = floor(tracks([episode], robot.contract, 1 / robot.contract.rate), Components(robot.contract))
+    assert found == pytest.approx([0.004, 0.08], rel=0.15)
+
+
+def test_an_unstable_robot_is_predicted_less_far_ahead():
+    """A cartpole runs away from upright within tenths of a second; a pendulum hangs."""
+    ahead = {}
+    for name in ("pendulum", "cartpole"):
+        robot = get_robot(name)
+        episode = record(robot, robot.space.nominal, 0.2 * waves(robot, 20.0), seed=1)
+        found = tracks([episode], robot.contract, 1 / robot.contract.rate)
+        noise = floor(found, Components(robot.contract))
+        ahead[name] = horizon(found, robot, noise, robot.space.nominal, threads=1) / robot.contract.rate
+    assert ahead["cartpole"] < ahead["pendulum"]
