@@ -1,6 +1,6 @@
 """Robust and adaptive policies against each other: everything behind docs/results/adaptation.md.
 
-    python -m bench.adaptation go1/hard -o runs/adaptation              trains and compares, about two hours on two cores
+    python -m bench.adaptation go1/hard -o runs/adaptation              trains and compares, two to three hours on two cores
     python -m bench.adaptation go1/hard -o runs/adaptation --dry        only prints the commands
 
 Every step is an `isthmus` command, printed as it runs. Runs that are finished are not trained again.
@@ -21,8 +21,10 @@ METHODS = {
     "student": ("--method", "student", "--teacher", "TEACHER"),
     "rma": ("--method", "rma", "--teacher", "TEACHER"),
 }
-STEPS = {"go1": 3_500_000, "crazyflie": 2_000_000}
-"""Control ticks of training; a student or rma gets a fifth of that on top of its teacher's."""
+STEPS = {"go1": 6_000_000, "crazyflie": 2_000_000}
+"""Control ticks of training."""
+SHARE = {"go1": 0.3, "crazyflie": 0.2}
+"""Of them that a student or rma gets on top of its teacher's."""
 FAMILIES = ("unmodelled", "mixed")
 REALITIES = 4
 """Of each family."""
@@ -59,7 +61,8 @@ def train(task: str, method: str, seed: int, folder: Path, do) -> None:
         do(["train", "--resume", "-o", str(out), "--json"], out / "done.json")
         return
     options = [str(folder / f"teacher-{seed}") if o == "TEACHER" else o for o in METHODS[method]]
-    steps = STEPS[task.partition("/")[0]] // (5 if "TEACHER" in METHODS[method] else 1)
+    robot = task.partition("/")[0]
+    steps = round(STEPS[robot] * (SHARE[robot] if "TEACHER" in METHODS[method] else 1.0))
     do(["train", task, *options, "--steps", str(steps), "--seed", str(seed), "-o", str(out), "--json"], out / "done.json")
 
 
