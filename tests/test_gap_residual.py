@@ -31,7 +31,8 @@ def waves(robot, seconds: float, seed: int = 0) -> np.ndarray:
     t = np.arange(round(seconds * robot.contract.rate)) / robot.contract.rate
     size = 0.3 * (np.array(target.high) - np.array(target.low))
     return np.array(robot.default) + size * sum(
-        np.sin(2 * np.pi * rng.uniform(0.3, 3.0, target.size) * t[:, None] + rng.uniform(0, 6, target.size)) / 3 for _ in range(3)
+        np.sin(2 * np.pi * rng.uniform(0.3, 3.0, target.size) * t[:, None] + rng.uniform(0, 6, target.size)) / 3
+        for _ in range(3)
     )
 
 

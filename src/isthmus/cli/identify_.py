@@ -7,6 +7,7 @@ example: isthmus identify pendulum swing.mcap --only strength joint_friction -o 
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,7 +149,7 @@ def _record(args: Args, robot: Robot, found: Study, belief: Belief, twin: Any, s
 
 
 def _number(x: float) -> float | None:
-    return float(x) if x == x else None
+    return float(x) if math.isfinite(x) else None
 
 
 def _tell(robot: Robot, found: Study, belief: Belief, seconds: float) -> None:

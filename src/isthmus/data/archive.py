@@ -39,7 +39,9 @@ def unpack(data: bytes, needed: Mapping[str, int], allowed: Mapping[str, int], w
         with zipfile.ZipFile(io.BytesIO(data)) as file:
             names = [i.filename for i in file.infolist()]
             if len(set(names)) != len(names) or not set(needed) <= set(names) <= set(limits):
-                raise BadInput(f"{where} is not {what}: it should hold exactly {' and '.join(needed)}, not {', '.join(names[:8])}.")
+                raise BadInput(
+                    f"{where} is not {what}: it should hold exactly {' and '.join(needed)}, not {', '.join(names[:8])}."
+                )
             for entry in file.infolist():
                 limit = limits[entry.filename]
                 if entry.compress_type != zipfile.ZIP_STORED or entry.file_size > limit:

@@ -65,7 +65,10 @@ def _tracks(recording: int, episode: Episode, contract: Contract, tick: float) -
 
 def check_contract(episode: Episode, contract: Contract) -> None:
     """A recording speaks of this robot, or it is refused: same signals, labels and units, and the same targets."""
-    for mine, other in ((contract.target, episode.contract.target), *((s, _find(episode.contract, s.name)) for s in contract.signals)):
+    for mine, other in (
+        (contract.target, episode.contract.target),
+        *((s, _find(episode.contract, s.name)) for s in contract.signals),
+    ):
         if other is None:
             raise BadInput(f"the recording is of {episode.contract.robot} and has no signal {mine.name!r} of {contract.robot}.")
         if mine.labels != other.labels or mine.units != other.units:

@@ -66,6 +66,7 @@ class Normal:
     def __init__(self, found: Linear, hold: np.ndarray):
         S = len(found.r)
         self.r, w = found.r.reshape(S, -1), weights(found.r).reshape(S, -1)
+        self._w = w
         self.dz, self.dx = (J.reshape(S, self.r.shape[1], -1) for J in (found.dz, found.dx))
         self._wz, self._wx = w[..., None] * self.dz, w[..., None] * self.dx
         self._zz = np.einsum("sni,snj->ij", self._wz, self.dz, optimize=True)
@@ -103,6 +104,21 @@ class Normal:
         wanted = gx + self._xz @ dz
         diagonal = _diagonals(self._xx)
         return np.stack([-np.linalg.solve(self._xx + c * diagonal, wanted[..., None])[..., 0] for c in CAUTION])
+
+    def shaken(self, rng: np.random.Generator) -> np.ndarray:
+        """A draw of the error that noise leaves in the starts, (S, 2 nv)."""
+        root = np.linalg.cholesky(np.linalg.inv(self._xx))
+        return (root @ rng.standard_normal((*root.shape[:2], 1)))[..., 0]
+
+    def product(self, a: Linear, b: Linear) -> np.ndarray:
+        """Information about z, (d, d), as the product of derivatives that were taken at two points near this one."""
+        left, right = (self._beyond(x.dz.reshape(self.dz.shape), x.dx.reshape(self.dx.shape)) for x in (a, b))
+        both = np.einsum("sn,sni,snj->ij", self._w, left, right, optimize=True)
+        return 0.5 * (both + both.T)
+
+    def _beyond(self, dz: np.ndarray, dx: np.ndarray) -> np.ndarray:
+        """What z does to r that the starts cannot undo, (S, n, d)."""
+        return dz - dx @ np.linalg.solve(self._xx, (self._wx.transpose(0, 2, 1) @ dz))
 
     def carried(self, dz: np.ndarray) -> np.ndarray:
         """How the starts go along with a step of z, (S, 2 nv)."""
@@ -195,3 +211,24 @@ def _steps(
             # What bends with z itself is already in the steps of the starts.
             bends[i] = 0.5 * (dx - found.carried(dz))
     return np.concatenate([moves, bent]), np.concatenate([np.zeros_like(bends), bends])
+
+
+DRAWS = 4
+"""Of the starts' errors, each with its opposite."""
+
+
+def information(residual: Residual, prior: Prior, at: Point, found: Normal, e: np.ndarray) -> np.ndarray:
+    """What the data say about z, (d, d), with what the noise of the starts pretends to say taken out.
+
+    A robot at rest says nothing about its friction. But noise makes every fitted start move a little, and a start that moves
+    has a derivative by friction. That part of a derivative is as random as the error of its start: the product of
+    derivatives at starts shaken once by +δ and once by -δ, with δ as large as that error, is free of it on average.
+    """
+    rng, total = np.random.default_rng(0), np.zeros_like(found.matrix)
+    steps = found.scales(prior)
+    for _ in range(DRAWS):
+        shake = found.shaken(rng)
+        a, b = (residual.linear(at.z, e, at.xi + sign * shake, *steps) for sign in (1.0, -1.0))
+        total += found.product(a, b) / DRAWS
+    values, vectors = np.linalg.eigh(total)
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T

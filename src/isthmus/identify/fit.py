@@ -19,7 +19,7 @@ import numpy as np
 
 from isthmus.gap.residual import Residual
 from isthmus.gap.segments import Segments
-from isthmus.identify.descend import Normal, descend, weights
+from isthmus.identify.descend import Normal, descend, information, weights
 from isthmus.identify.information import Direction, undetermined
 from isthmus.identify.prior import Prior, prior
 from isthmus.sim.robot import Robot
@@ -141,13 +141,14 @@ def fit(
         if not left or change < SETTLED:
             break
         xi = xi * residual.spread / residual.rescale(sigma)
-    covariance = np.linalg.inv(found.matrix + before.precision)
+    told = information(residual, before, at, found, start)
+    covariance = np.linalg.inv(told + before.precision)
     return Fit(
         space=residual.space,
         e=residual.world(at.z, start),
         z=at.z,
         covariance=0.5 * (covariance + covariance.T),
-        information=found.matrix,
+        information=told,
         prior=before,
         noise=residual.noise,
         xi=at.xi,

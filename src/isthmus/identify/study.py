@@ -1,6 +1,6 @@
 """From recordings to a fitted robot, and how well it predicts what it was not fitted to.
 
-    tracks -> noise -> horizon -> segments -> fit on four fifths -> errors on both parts
+tracks -> noise -> horizon -> segments -> fit on four fifths -> errors on both parts
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def study(
     if not np.isfinite(noise).any():
         raise BadInput("the recordings hold no signal of the robot that could be compared.")
     skip = skipped(robot)
-    ticks = skip + max(1, round(ahead * robot.contract.rate)) if ahead else horizon(found, robot, noise, belief.median(), threads)
+    ticks = (
+        skip + max(1, round(ahead * robot.contract.rate)) if ahead else horizon(found, robot, noise, belief.median(), threads)
+    )
     segments = cut(found, robot, ticks, ticks - skip)
     train, held_out = split(segments)
     fitted = fit(robot, train, belief, noise, names, threads=threads, report=report)
