@@ -15,7 +15,7 @@ from isthmus.data.recording import write
 from isthmus.errors import BadInput
 from isthmus.gap.residual import Residual
 from isthmus.identify.descend import descend
-from isthmus.identify.fit import fit, free, noise_params
+from isthmus.identify.fit import fit, free, noise_params, posterior
 from isthmus.identify.prior import prior
 from isthmus.identify.study import study
 from isthmus.identify.twin import Twin
@@ -81,8 +81,8 @@ def test_standing_still_says_nothing_of_friction(pendulum):
 
 
 def test_more_recordings_narrow_it_down(pendulum, swung, found):
-    again = record(pendulum, swung[1], waves(pendulum, 10.0, seed=9), seed=9)
-    both = study(pendulum, [swung[0], again], pendulum.prior, threads=1)
+    again = record(pendulum, swung[1], waves(pendulum, 5.0, seed=9), seed=9)
+    both = study(pendulum, [swung[0], again], pendulum.prior, ahead=found.ahead, threads=1)
     assert np.linalg.slogdet(both.fit.covariance)[1] < np.linalg.slogdet(found.fit.covariance)[1]
 
 
@@ -104,6 +104,15 @@ def test_a_range_keeps_its_quantiles(pendulum):
 
 def test_noises_are_not_searched_for(pendulum):
     assert not set(free(pendulum, pendulum.prior)) & set(noise_params(pendulum.space))
+
+
+def test_what_was_not_fitted_stays_as_it_was_believed(pendulum, swung, found):
+    first = posterior(pendulum, found.fit, pendulum.prior)
+    assert first.interval("joint_vel_noise") == pytest.approx([found.fit.noise[1]] * 2)
+    one = fit(pendulum, found.train, first, found.floor, ["joint_damping"], threads=1)
+    second = posterior(pendulum, one, first)
+    assert second.interval("strength") == pytest.approx(first.interval("strength"))
+    assert second.interval("joint_damping") == pytest.approx(one.interval("joint_damping", 0.95))
 
 
 def test_only_what_is_asked_for_is_fitted(pendulum, swung, found):

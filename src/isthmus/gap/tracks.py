@@ -55,7 +55,7 @@ def tracks(episodes: Iterable[Episode], contract: Contract, tick: float) -> list
 def _tracks(recording: int, episode: Episode, contract: Contract, tick: float) -> Iterator[Track]:
     check_contract(episode, contract)
     measured = np.concatenate([episode.signals[s.name] for s in contract.signals], axis=1)
-    for piece in _whole(episode.time, np.isfinite(episode.target).all(axis=1), tick):
+    for piece in _whole(episode.time, np.asarray(np.isfinite(episode.target).all(axis=1)), tick):
         time, target, signals = episode.time[piece], episode.target[piece], measured[piece]
         grid = time[0] + tick * np.arange(int((time[-1] - time[0]) / tick + 1e-3) + 1)
         if len(grid) != len(time) or np.abs(grid - time).max() > SAME * tick:

@@ -1,1 +1,1 @@
-"""From recordings to what the robot is: its numbers, the experiment that tells more, and the physics that no number explains."""
+"""From recordings to what the robot is: its numbers, with intervals, as one twin per unit."""

@@ -84,8 +84,8 @@ class Normal:
     def scales(self, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
         """How far each number and each start, by itself, may go before it shows, (d,) and (S, 2 nv)."""
         alone = np.diag(self._zz) + np.diag(prior.precision), np.einsum("sii->si", self._xx)
-        shortest, longest = STEPS
-        return tuple(np.clip(1.0 / np.sqrt(a), shortest, longest) for a in alone)
+        z, xi = (np.clip(1.0 / np.sqrt(a), *STEPS) for a in alone)
+        return z, xi
 
     def step(self, r: np.ndarray, xi: np.ndarray, prior: Prior, slope: np.ndarray, damping: float) -> tuple:
         """The step of z and ξ against residuals r, (S, n), and starts ξ, with the slope of the prior, (d,)."""

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.gap.residual import Residual
+from isthmus.gap.residual import Components, Residual
 from isthmus.gap.segments import Segments
 from isthmus.identify.descend import Normal, descend, information, weights
 from isthmus.identify.information import Direction, undetermined
 from isthmus.identify.prior import Prior, prior
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Space
-from isthmus.world.factors import Factor, Fixed
+from isthmus.world.factors import Fixed
 from isthmus.world.factors import Normal as NormalFactor
 
 ROUNDS = 4
@@ -133,12 +133,11 @@ def fit(
         steps += 1
         report(steps, cost)
 
-    for left in range(rounds - 1, -1, -1):
+    while True:
         at, found = descend(residual, before, z, start, xi, report=count)
-        z, xi = at.z, at.xi
+        z, xi, rounds = at.z, at.xi, rounds - 1
         sigma = remaining(residual, found, before)
-        change = np.nanmax(np.abs(sigma / residual.noise - 1.0))
-        if not left or change < SETTLED:
+        if rounds <= 0 or np.nanmax(np.abs(sigma / residual.noise - 1.0)) < SETTLED:
             break
         xi = xi * residual.spread / residual.rescale(sigma)
     told = information(residual, before, at, found, start)
@@ -173,15 +172,16 @@ def remaining(residual: Residual, found: Normal, before: Prior) -> np.ndarray:
     return residual.noise * np.where(free > 0, np.maximum(factor, 1e-3), 1.0)
 
 
-def posterior(robot: Robot, found: Fit, before: Belief | None = None) -> Belief:
-    """The Belief about the whole robot: fitted parameters as found, noises as left over, all others as `before` or nominal."""
-    fitted = set(found.space.names)
-    noises = {name: signal for name, signal in noise_params(robot.space).items() if name not in fitted}
-    factors: list[Factor] = [found.factor()]
-    for name in robot.space.names:
-        if name in noises:
-            value = found.e[robot.space.index(name)]
-            factors.append(Fixed(name, float(value)))
-        elif name not in fitted and before is not None:
-            factors += [f for f in (before[name],) if not isinstance(f, Fixed) and f.names[0] == name]
-    return Belief(robot.space, tuple(factors))
+def posterior(robot: Robot, found: Fit, before: Belief) -> Belief:
+    """The Belief about the whole robot: fitted parameters as found, noises as left over, all others as before."""
+    components = Components(robot.contract)
+    fixed = []
+    for name, signal in noise_params(robot.space).items():
+        left = found.noise[[i for i, c in enumerate(components.all) if c.signal == signal]]
+        if np.isfinite(left).any():
+            param = robot.space[name]
+            fixed.append(Fixed(name, float(np.clip(np.sqrt(np.nanmean(left**2)), param.low, param.high))))
+    new = (found.factor(), *fixed)
+    named = {name for factor in new for name in factor.names}
+    kept = (factor.without(named) for factor in before.factors)
+    return Belief(robot.space, (*(factor for factor in kept if factor is not None), *new))

@@ -55,8 +55,7 @@ def _plain(basis: np.ndarray) -> np.ndarray:
 
     All of the subspace is undetermined, so any basis of it says the same; this one names the fewest parameters at a time.
     """
-    _, _, pivots = qr(basis.T, pivoting=True)
-    pivots = pivots[: basis.shape[1]]
+    pivots = np.asarray(qr(basis.T, mode="r", pivoting=True)[-1])[: basis.shape[1]]
     sparse = basis @ np.linalg.inv(basis[pivots])
     return sparse / np.linalg.norm(sparse, axis=0)
 

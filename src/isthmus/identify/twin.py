@@ -74,13 +74,13 @@ class Twin:
             raise BadInput(f"{where} is not a twin: {error}.") from None
         if not isinstance(fields, dict) or fields.get("kind") != "twin":
             raise BadInput(f"{where} is not a twin.")
-        texts, history = (fields.get("robot"), fields.get("model_hash")), fields.get("history")
-        if not all(isinstance(t, str) for t in texts):
+        robot, model_hash, history = (fields.get(name) for name in ("robot", "model_hash", "history"))
+        if not isinstance(robot, str) or not isinstance(model_hash, str):
             raise BadInput(f"{where} does not say of which robot it is a twin.")
         if not isinstance(history, list) or len(history) > MOST_FITS or not all(isinstance(h, dict) for h in history):
             raise BadInput(f"{where}: the history of a twin is a list of at most {MOST_FITS} entries.")
         belief = Belief.from_dict(fields.get("belief") or {}, where)
-        return Twin(*texts, belief, tuple(history), content_hash(data))
+        return Twin(robot, model_hash, belief, tuple(history), content_hash(data))
 
 
 def is_twin(path: Path) -> bool:

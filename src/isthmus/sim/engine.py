@@ -190,11 +190,15 @@ class Engine:
                 lagged = lag_step(lagged, u, lag, self.dt)
         return lagged
 
-    def step(self, target: np.ndarray, limited: bool = True) -> None:
-        """Advance every world by one control tick under target, (n, m), inside the contract's limits unless told otherwise."""
+    def step(self, target: np.ndarray) -> None:
+        """Advance every world by one control tick under target, (n, m), inside the contract's limits."""
+        self.replay(np.clip(target, *self._limits))
+
+    def replay(self, target: np.ndarray) -> None:
+        """The same under a target that was sent: the contract's limits are for those who send."""
         sent = self.view["targets"]
         sent[:, 1:] = sent[:, :-1].copy()
-        sent[:, 0] = np.clip(target, *self._limits) if limited else target
+        sent[:, 0] = target
         self.view["tick"][:] = self.time
         self._march()
         # NaN fails every comparison, so this also finds worlds that are no longer numbers.
@@ -246,7 +250,7 @@ class Engine:
         self.view["ring"][self.all, now] = self._raw()
         return now
 
-    def sensed(self) -> np.ndarray:
+    def noiseless(self) -> np.ndarray:
         """What the sensors would say now without their noise, (n, width): gain · delayed value + bias."""
         arrays = self.binding.arrays
         seen = read_late(self.view["ring"], self._note(), self.view["sensor_delay"], self.dt)
@@ -258,7 +262,7 @@ class Engine:
 
     def measured(self, rng: np.random.Generator) -> np.ndarray:
         """What the sensors say now, (n, width), float32, noise included."""
-        out = self.sensed().astype(np.float32)
+        out = self.noiseless().astype(np.float32)
         if "signal.noise" in self._varied:
             out += rng.standard_normal(out.shape, dtype=np.float32) * self.binding.arrays["signal.noise"].astype(np.float32)
         return out

@@ -114,12 +114,18 @@ class RealEngine(Engine):
         if self.missing:
             self.missing.wire(ids)
 
-    def reset(self, ids: np.ndarray, qpos: np.ndarray | None = None, qvel: np.ndarray | None = None) -> None:
+    def reset(
+        self,
+        ids: np.ndarray,
+        qpos: np.ndarray | None = None,
+        qvel: np.ndarray | None = None,
+        sent: np.ndarray | None = None,
+    ) -> None:
         """As in `Engine`; qpos and qvel are those of the robot's own model, and rotors go with their links."""
         if self.gear is not None:
             qpos = None if qpos is None else self.gear.extend(np.asarray(qpos, dtype=float), "qpos")
             qvel = None if qvel is None else self.gear.extend(np.asarray(qvel, dtype=float), "qvel")
-        super().reset(ids, qpos, qvel)
+        super().reset(ids, qpos, qvel, sent)
         if self.missing:
             self.missing.reset(ids)
             self.errors.reset(ids)
