@@ -23,10 +23,10 @@ demo: env
 	$(BIN)/isthmus train go1/walk --out runs/demo-$$(date +%Y%m%d-%H%M%S)
 
 test: env
-	$(BIN)/python -m pytest -q -n 2 -m "not slow"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"
 
 test-all: env
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 lint: env
 	$(BIN)/ruff check .

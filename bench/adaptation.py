@@ -23,7 +23,7 @@ METHODS = {
 }
 STEPS = {"go1": 6_000_000, "crazyflie": 2_000_000}
 """Control ticks of training."""
-SHARE = {"go1": 0.3, "crazyflie": 0.2}
+SHARE = {"go1": 0.6, "crazyflie": 0.2}
 """Of them that a student or rma gets on top of its teacher's."""
 FAMILIES = ("unmodelled", "mixed")
 REALITIES = 4
@@ -57,13 +57,14 @@ def train(task: str, method: str, seed: int, folder: Path, do) -> None:
     out = folder / f"{method}-{seed}"
     if (out / "done.json").exists():
         return
-    if (out / "run.json").exists():
-        do(["train", "--resume", "-o", str(out), "--json"], out / "done.json")
-        return
-    options = [str(folder / f"teacher-{seed}") if o == "TEACHER" else o for o in METHODS[method]]
     robot = task.partition("/")[0]
     steps = round(STEPS[robot] * (SHARE[robot] if "TEACHER" in METHODS[method] else 1.0))
-    do(["train", task, *options, "--steps", str(steps), "--seed", str(seed), "-o", str(out), "--json"], out / "done.json")
+    tail = ["--steps", str(steps), "-o", str(out), "--json"]
+    if (out / "run.json").exists():
+        do(["train", "--resume", *tail], out / "done.json")
+        return
+    options = [str(folder / f"teacher-{seed}") if o == "TEACHER" else o for o in METHODS[method]]
+    do(["train", task, *options, "--seed", str(seed), *tail], out / "done.json")
 
 
 def compare(task: str, methods: list[str], seeds: list[int], folder: Path, do) -> None:

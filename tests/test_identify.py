@@ -80,6 +80,7 @@ def test_standing_still_says_nothing_of_friction(pendulum):
         assert after[1] - after[0] > 0.8 * (before[1] - before[0])
 
 
+@pytest.mark.slow
 def test_more_recordings_narrow_it_down(pendulum, swung, found):
     again = record(pendulum, swung[1], waves(pendulum, 5.0, seed=9), seed=9)
     both = study(pendulum, [swung[0], again], pendulum.prior, ahead=found.ahead, threads=1)
