@@ -114,7 +114,7 @@ def run(args: Args) -> int:
         # Whatever happens to a file, or to whoever reads our output, neither costs the other.
         compared.everything(report, args.by_method, margin)
     for file in files:
-        compared.say(f"wrote {file}")
+        show.say(f"wrote {file}")
     return 0
 
 

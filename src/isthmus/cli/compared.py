@@ -18,11 +18,6 @@ from isthmus.tasks.task import Task
 NONE = "–"
 
 
-def say(text: str, style: str = "") -> None:
-    """A line as it is, however long: names of folders and files may hold anything."""
-    show.out.print(show.visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
-
-
 def digits(half: float) -> int:
     """Decimals that show two digits of an uncertainty."""
     return 3 if not math.isfinite(half) or half <= 0 else min(3, max(0, 1 - math.floor(math.log10(half))))
@@ -64,7 +59,7 @@ def packed(title: str, first: str, blocks: list[list[str]], rows: list[list[str]
             if chosen[-1] and not fits([*chosen[-1], *part]):
                 chosen.append([])
             chosen[-1] += part
-    say(title, "italic")
+    show.say(title, "italic")
     for columns in chosen:
         keep = [0, *columns]
         cells = [[row[i] for i in keep] for row in rows]
@@ -74,9 +69,9 @@ def packed(title: str, first: str, blocks: list[list[str]], rows: list[list[str]
 
 def everything(report: Report, by_method: bool, margin: float) -> None:
     task, entries = report.task, report.entries
-    say(f"{task.name}, one episode of {task.episode:g} s in each world; intervals of 95 %")
+    show.say(f"{task.name}, one episode of {task.episode:g} s in each world; intervals of 95 %")
     if len(entries) > 1:
-        say(f"Δ: minus {entries[0].name}, world by world")
+        show.say(f"Δ: minus {entries[0].name}, world by world")
     show.out.print()
     runs(entries)
     by_method = by_method or len({e.method for e in entries}) < len(entries)
@@ -86,7 +81,7 @@ def everything(report: Report, by_method: bool, margin: float) -> None:
             methods(f"{name}, by method; spread is the standard deviation over runs", report.groups[name])
     told = [name for name in report.results if name in (*KINDS, TOTAL)]
     for text in [*report.left_out, *(recovered(name, *s) for name in told for s in report.shares[name])]:
-        say(text)
+        show.say(text)
     timid(report.timidity, margin)
     for one in report.sweeps:
         show.out.print()
@@ -142,9 +137,9 @@ def recovered(where: str, method: str, start: str, goal: str, s: Share, what: st
 def timid(found: list[Timidity], margin: float) -> None:
     flagged = [t for t in found if t.lost]
     for t in flagged:
-        say(t.sentence(), "yellow")
+        show.say(t.sentence(), "yellow")
     if found and not flagged:
-        say(f"no method clearly loses more than {margin:g} of score in the nominal world against {found[0].against}.")
+        show.say(f"no method clearly loses more than {margin:g} of score in the nominal world against {found[0].against}.")
 
 
 def sweep(one: Sweep) -> None:

@@ -87,7 +87,7 @@ def run(args: Args) -> int:
         return 0
     _tell(robot, found, belief, seconds)
     if args.out is not None:
-        show.out.print(f"wrote {args.out}")
+        show.say(f"wrote {args.out}")
     return 0
 
 
@@ -111,7 +111,7 @@ def _errors(pair: tuple) -> dict[str, float | None]:
 
 def _record(args: Args, robot: Robot, found: Study, belief: Belief, twin: Any, seconds: float) -> dict[str, Any]:
     f = found.fit
-    after = f.belief_of()
+    after = f.belief
     params = {}
     for name in f.space.names:
         low, high = after.interval(name, LEVEL)
@@ -154,8 +154,8 @@ def _number(x: float) -> float | None:
 
 def _tell(robot: Robot, found: Study, belief: Belief, seconds: float) -> None:
     f = found.fit
-    after = f.belief_of()
-    show.out.print(
+    after = f.belief
+    show.say(
         f"{robot.name}: {len(found.train)} segments fitted, {len(found.held_out) if found.held_out else 0} held out, "
         f"{found.ahead:.2g} s ahead, {seconds:.0f} s"
     )
@@ -170,9 +170,9 @@ def _tell(robot: Robot, found: Study, belief: Belief, seconds: float) -> None:
     columns = ["parameter", "unit", "found", "90 % interval", "before", "narrower"]
     show.out.print(show.table("", columns, rows, right=(2, 5)))
     for direction in f.undetermined():
-        show.out.print(direction.text)
+        show.say(direction.text)
     for name in f.at_bounds():
-        show.out.print(f"{name} is at its hard bound.")
+        show.say(f"{name} is at its hard bound.")
     signals: dict[str, list[int]] = {}
     for i, c in enumerate(found.after[0].components):
         signals.setdefault(c.signal, []).append(i)

@@ -49,7 +49,6 @@ def run(args: Args) -> int:
     from isthmus.adapt.comparison.report import check_places
     from isthmus.adapt.probing import probe
     from isthmus.cli.compare_ import emit
-    from isthmus.cli.compared import say
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
     from isthmus.world import Belief, adopt
@@ -82,16 +81,16 @@ def run(args: Args) -> int:
     finally:
         _tell(report, title)
     for file in files:
-        say(f"wrote {file}")
+        show.say(f"wrote {file}")
     return 0
 
 
 def _tell(report: Report, title: str) -> None:
-    from isthmus.cli.compared import packed, say
+    from isthmus.cli.compared import packed
 
-    say(title)
+    show.say(title)
     for what in report.probes:
-        say(f"{what:<9} {MEANS[what]}")
+        show.say(f"{what:<9} {MEANS[what]}")
     show.out.print()
     rows = [[name, *(cell(p.best(name)) for p in report.probes.values())] for name in report.names]
     how = "R² by the better of a straight and a curved regression, 95 % interval"

@@ -42,6 +42,11 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def say(text: str, style: str = "") -> None:
+    """A line as it is, however long: names of folders and files may hold anything."""
+    out.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 def table(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> Table:
     t = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):

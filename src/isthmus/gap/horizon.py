@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isthmus.gap.parabola import HALF
 from isthmus.gap.residual import SCALE, Residual, skipped
-from isthmus.gap.segments import HALF, cut
+from isthmus.gap.segments import cut
 from isthmus.gap.tracks import Track
 from isthmus.sim.robot import Robot
 

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isthmus.gap.parabola import HALF, VALUE
 from isthmus.gap.residual import Components
 from isthmus.gap.tracks import Track
 
-HALF = 2
-"""Ticks on either side of the parabola that a value is compared with."""
 LEAST = 1e-6
 """Noise is never taken as smaller than this share of the signal's own size, plus this much."""
 
@@ -20,12 +19,10 @@ def floor(found: Sequence[Track], components: Components) -> np.ndarray:
 
     Motion faster than a few ticks counts as noise here, so this is an upper bound of a sensor's own noise.
     """
-    t = np.arange(-HALF, HALF + 1)
-    hat = np.stack([np.ones_like(t), t, t * t], axis=1) @ np.linalg.pinv(np.stack([np.ones_like(t), t, t * t], axis=1))
-    row = np.eye(len(t))[HALF] - hat[HALF]
+    row = np.eye(len(VALUE))[HALF] - VALUE
     rest, size = [], []
     for track in found:
-        if len(track) < len(t):
+        if len(track) < len(row):
             continue
         y = components.unrolled(track.measured)
         rest.append(np.stack([np.convolve(c, row[::-1], mode="valid") for c in y.T], axis=1) / np.linalg.norm(row))

@@ -130,11 +130,6 @@ class Residual:
         self.spread, self.hold = spread(self.robot, self.components, noise)
         return self.spread
 
-    @property
-    def count(self) -> int:
-        """Numbers that were measured and are compared."""
-        return int(self.seen.sum())
-
     def world(self, z: np.ndarray, e: np.ndarray) -> np.ndarray:
         """e, (..., d of the robot), with the chosen parameters at z, (..., d)."""
         out = np.broadcast_to(e, (*z.shape[:-1], len(e))).copy()
@@ -220,6 +215,5 @@ def skipped(robot: Robot) -> int:
     Signals that arrive late are from before it, and feet that the guess put a little into the ground, or above it, first have
     to come to rest.
     """
-    longest = max((p.high for p in robot.space.params if any(t.endswith("/sensor_delay") for t in p.targets)), default=0.0)
-    settling = SETTLE if robot.feet else 0.0
-    return int(np.ceil(longest * robot.contract.rate - 1e-9)) + int(np.ceil(settling * robot.contract.rate - 1e-9))
+    waits = (robot.longest("sensor_delay"), SETTLE if robot.feet else 0.0)
+    return sum(int(np.ceil(wait * robot.contract.rate - 1e-9)) for wait in waits)

@@ -14,6 +14,7 @@ import mujoco
 import numpy as np
 
 from isthmus.errors import BadInput
+from isthmus.gap.parabola import HALF, SLOPE, VALUE
 from isthmus.gap.tangent import dof_of, slides
 from isthmus.gap.tracks import Track
 from isthmus.sim.robot import Robot
@@ -21,10 +22,6 @@ from isthmus.sim.sources import column_sources
 
 STANCE = 0.01
 """m: a foot at most this much higher than the lowest one stands."""
-HALF = 2
-"""Ticks on either side that a start is smoothed over."""
-
-
 PAST = 0.5
 """s of targets before a segment that its motors may still remember."""
 
@@ -97,12 +94,11 @@ class _StateReader:
     def __init__(self, robot: Robot):
         self.robot, self.model = robot, robot.model
         self.data = mujoco.MjData(self.model)
-        at = 0
-        self._direct: list[tuple[str, list[int], slice]] = []
-        for array, columns in column_sources(robot, self.model):
-            self._direct.append((array, columns, slice(at, at + len(columns))))
-            at += len(columns)
+        places = robot.contract.slices().values()
+        self._direct = [(*source, where) for source, where in zip(column_sources(robot, self.model), places, strict=True)]
         self._dofs = [dof_of(self.model, column) if slides(self.model, column) else -1 for column in range(self.model.nq)]
+        free = np.flatnonzero(self.model.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE))
+        self._bases = [(int(self.model.jnt_qposadr[j]), int(self.model.jnt_dofadr[j])) for j in free]
         self._feet = [mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_GEOM, name) for name in robot.feet]
 
     def guess(self, around: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -123,9 +119,8 @@ class _StateReader:
                 if array == "qpos" and np.isfinite(rate) and (dof := self._dofs[column]) >= 0 and not known_v[dof]:
                     qvel[dof], known_v[dof] = rate, True
         mujoco.mj_normalizeQuat(m, qpos)
-        free = [j for j in range(m.njnt) if m.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE]
-        for j in free:
-            self._stand(qpos, qvel, int(m.jnt_qposadr[j]), int(m.jnt_dofadr[j]), known_q, known_v)
+        for q, v in self._bases:
+            self._stand(qpos, qvel, q, v, known_q, known_v)
         return qpos, qvel
 
     def _stand(self, qpos: np.ndarray, qvel: np.ndarray, q: int, v: int, known_q: np.ndarray, known_v: np.ndarray) -> None:
@@ -150,11 +145,6 @@ class _StateReader:
 
 
 def _local(around: np.ndarray, rate: float) -> tuple[np.ndarray, np.ndarray]:
-    """Value and slope at the middle of a few ticks, (width,) each, of the parabola through them."""
-    k = len(around) // 2
-    t = np.arange(-k, k + 1) / rate
-    basis = np.linalg.pinv(np.stack([np.ones_like(t), t, t * t], axis=1))
-    value, slope, _ = basis @ around
-    missing = ~np.isfinite(value)
-    value[missing] = around[k][missing]
-    return value, slope
+    """Value and slope per second at the middle of a few ticks, (width,) each, of the parabola through them."""
+    value = VALUE @ around
+    return np.where(np.isfinite(value), value, around[HALF]), SLOPE @ around * rate

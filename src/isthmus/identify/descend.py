@@ -37,6 +37,8 @@ LONGEST = 3.0
 """Step of any coordinate of z."""
 CLOSE = 1e-2
 """Done when a step gains less than this much log-likelihood per parameter."""
+DRAWS = 4
+"""Of the starts' errors, each with its opposite."""
 STUCK = 1e6
 """Damping at which no step is worth trying."""
 
@@ -211,10 +213,6 @@ def _steps(
             # What bends with z itself is already in the steps of the starts.
             bends[i] = 0.5 * (dx - found.carried(dz))
     return np.concatenate([moves, bent]), np.concatenate([np.zeros_like(bends), bends])
-
-
-DRAWS = 4
-"""Of the starts' errors, each with its opposite."""
 
 
 def information(residual: Residual, prior: Prior, at: Point, found: Normal, e: np.ndarray) -> np.ndarray:

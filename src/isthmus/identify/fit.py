@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from isthmus.identify.descend import Normal, descend, information, weights
 from isthmus.identify.information import Direction, undetermined
 from isthmus.identify.prior import Prior, prior
 from isthmus.sim.robot import Robot
-from isthmus.world import Belief, Space
+from isthmus.world import Belief, Space, Target
 from isthmus.world.factors import Fixed
 from isthmus.world.factors import Normal as NormalFactor
 
@@ -31,6 +32,8 @@ ROUNDS = 4
 """Of fitting and then taking the noise from what is left."""
 SETTLED = 0.03
 """The noise has settled when no component changes by a larger share."""
+INSIDE = 4.0
+"""A search does not start closer to a hard bound than this, in unconstrained coordinates: there nothing seems to matter."""
 AT_BOUND = 0.01
 """A parameter this close to a hard bound, in unit coordinates, is at it."""
 _R = np.linspace(-8, 8, 4001)
@@ -55,21 +58,13 @@ class Fit:
     prior: Prior
     noise: np.ndarray
     """(components,) σ that the fit ended with."""
-    xi: np.ndarray
-    """(S, 2 nv) moves of the starts."""
-    cost: float
-    count: int
-    """Numbers compared."""
     steps: int
 
-    @property
-    def u(self) -> np.ndarray:
-        return 1.0 / (1.0 + np.exp(-self.z))
-
     def interval(self, name: str, level: float = 0.9) -> tuple[float, float]:
-        return self.belief_of().interval(name, level)
+        return self.belief.interval(name, level)
 
-    def belief_of(self) -> Belief:
+    @cached_property
+    def belief(self) -> Belief:
         """The fitted parameters alone."""
         return Belief(self.space, (self.factor(),))
 
@@ -85,18 +80,17 @@ class Fit:
         return undetermined(self.prior, self.information, self.z)
 
     def at_bounds(self) -> tuple[str, ...]:
-        return tuple(n for n, u in zip(self.space.names, self.u, strict=True) if u < AT_BOUND or u > 1 - AT_BOUND)
+        u = self.space.unit(self.space.from_unconstrained(self.z))
+        return tuple(n for n, x in zip(self.space.names, u, strict=True) if x < AT_BOUND or x > 1 - AT_BOUND)
 
 
 def noise_params(space: Space) -> dict[str, str]:
     """Parameters that are the noise of a signal: name -> signal."""
     found = {}
     for p in space.params:
-        for t in p.targets:
-            kind, _, rest = t.partition(":")
-            signal, _, field = rest.partition("/")
-            if kind == "signal" and field.startswith("noise"):
-                found[p.name] = signal
+        for target in map(Target.parse, p.targets):
+            if target.kind == "signal" and target.field == "noise":
+                found[p.name] = target.pattern
     return found
 
 
@@ -150,15 +144,8 @@ def fit(
         information=told,
         prior=before,
         noise=residual.noise,
-        xi=at.xi,
-        cost=at.cost,
-        count=residual.count,
         steps=steps,
     )
-
-
-INSIDE = 4.0
-"""A search does not start closer to a hard bound than this, in unconstrained coordinates: there nothing seems to matter."""
 
 
 def remaining(residual: Residual, found: Normal, before: Prior) -> np.ndarray:

@@ -84,12 +84,11 @@ def study(
     segments = cut(found, robot, ticks, ticks - skip)
     train, held_out = split(segments)
     fitted = fit(robot, train, belief, noise, names, threads=threads, report=report)
-    parts = (train, held_out)
-    before, after = (
-        tuple(part and errors(robot, part, noise, fitted.noise, e, threads) for part in parts)
-        for e in (belief.median(), fitted.e)
-    )
-    return Study(fitted, noise, (ticks - skip) / robot.contract.rate, train, held_out, before, after)  # type: ignore[arg-type]
+    worlds = (belief.median(), fitted.e)
+    fitted_to = errors(robot, train, noise, fitted.noise, worlds, threads)
+    held = errors(robot, held_out, noise, fitted.noise, worlds, threads) if held_out else (None, None)
+    before, after = zip(fitted_to, held, strict=True)
+    return Study(fitted, noise, (ticks - skip) / robot.contract.rate, train, held_out, before, after)
 
 
 def split(segments: Segments) -> tuple[Segments, Segments | None]:
@@ -104,12 +103,17 @@ def split(segments: Segments) -> tuple[Segments, Segments | None]:
     return segments.take(~out), segments.take(out & ~edge if (out & ~edge).any() else out)
 
 
-def errors(robot: Robot, segments: Segments, noise: np.ndarray, sigma: np.ndarray, e: np.ndarray, threads: int = 0) -> Errors:
-    """Of predictions in the world e, each segment from the start that suits it best."""
+def errors(
+    robot: Robot, segments: Segments, noise: np.ndarray, sigma: np.ndarray, worlds: Sequence[np.ndarray], threads: int = 0
+) -> list[Errors]:
+    """Of predictions in each of the worlds e, every segment from the start that suits it best."""
     residual = Residual(robot, segments, sigma, (), threads)
-    at, _ = descend(residual, prior(Belief(robot.space), residual.space), np.zeros(0), e)
-    r = residual(e[None], at.xi[None])[0] * sigma
-    count = residual.seen.sum((0, 1))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        rms = np.sqrt((r**2).sum((0, 1)) / count)
-    return Errors(tuple(residual.components.all), rms, rms / noise)
+    nothing, count = prior(Belief(robot.space), residual.space), residual.seen.sum((0, 1))
+    found = []
+    for e in worlds:
+        at, _ = descend(residual, nothing, np.zeros(0), e)
+        r = residual(e[None], at.xi[None])[0] * sigma
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rms = np.sqrt((r**2).sum((0, 1)) / count)
+        found.append(Errors(tuple(residual.components.all), rms, rms / noise))
+    return found

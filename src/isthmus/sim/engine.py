@@ -60,8 +60,8 @@ class Engine:
         self.wiring = wiring.Wiring(
             motors=target.size,
             substeps=robot.substeps,
-            sent=sent_kept(_longest(robot, "action_delay"), robot.substeps, self.dt),
-            depth=steps_kept(_longest(robot, "sensor_delay"), self.dt),
+            sent=sent_kept(robot.longest("action_delay"), robot.substeps, self.dt),
+            depth=steps_kept(robot.longest("sensor_delay"), self.dt),
             width=sum(s.size for s in signals),
         )
         sources, joints = self._layout(bare)
@@ -282,8 +282,3 @@ class Engine:
 
 
 _STATE = ("time", "qpos", "qvel", "act", "qacc_warmstart", "ctrl", "qfrc_applied", "xfrc_applied", "userdata")
-
-
-def _longest(robot: Robot, field: str) -> float:
-    """The largest delay that the space allows, s."""
-    return max((p.high for p in robot.space.params if any(t.endswith(f"/{field}") for t in p.targets)), default=0.0)

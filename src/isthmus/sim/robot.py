@@ -101,6 +101,10 @@ class Robot:
         substeps = max(1, math.ceil(1.0 / (rate * step) - 1e-6))
         return replace(self, contract=replace(self.contract, rate=rate), substeps=substeps, timestep=1.0 / (rate * substeps))
 
+    def longest(self, delay: str) -> float:
+        """The largest `action_delay` or `sensor_delay` that the space allows, s."""
+        return max((p.high for p in self.space.params if any(t.endswith(f"/{delay}") for t in p.targets)), default=0.0)
+
     @cached_property
     def model(self) -> mujoco.MjModel:
         return compile_spec(self.spec(), self.name)
