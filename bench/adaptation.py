@@ -23,8 +23,11 @@ METHODS = {
 }
 STEPS = {"go1": 6_000_000, "crazyflie": 2_000_000}
 """Control ticks of training."""
-SHARE = {"go1": 0.6, "crazyflie": 0.2}
-"""Of them that a student or rma gets on top of its teacher's."""
+SHARE = {
+    "go1": {"student": 0.6, "rma": 0.6, "nominal": 0.5},
+    "crazyflie": {"student": 0.2, "rma": 0.2},
+}
+"""Of them that a student or rma gets on top of its teacher's, and that one world takes to learn on its own."""
 FAMILIES = ("unmodelled", "mixed")
 REALITIES = 4
 """Of each family."""
@@ -58,7 +61,7 @@ def train(task: str, method: str, seed: int, folder: Path, do) -> None:
     if (out / "done.json").exists():
         return
     robot = task.partition("/")[0]
-    steps = round(STEPS[robot] * (SHARE[robot] if "TEACHER" in METHODS[method] else 1.0))
+    steps = round(STEPS[robot] * (SHARE[robot].get(method, 1.0)))
     tail = ["--steps", str(steps), "-o", str(out), "--json"]
     if (out / "run.json").exists():
         do(["train", "--resume", *tail], out / "done.json")
