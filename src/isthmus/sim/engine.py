@@ -72,7 +72,8 @@ class Engine:
         if self.compiled:
             q, v = joints or ([0] * target.size, [0] * target.size)
             a = self.actuators
-            flags = a.lag * 1 | a.line * 2 | a.friction * 4 | a.spring * 8 | (joints is not None) * 16
+            flags = a.lag * 1 | a.line * 2 | a.friction * 4 | a.spring * 8 | (joints is not None) * 16 | a.rich * 32
+            flags |= a.backlash * 64
             wiring.add_to(spec, self.wiring.size, self.wiring.numeric(a.drive, flags, q, v, sources))
         else:
             spec.nuserdata = self.wiring.size

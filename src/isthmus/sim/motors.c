@@ -13,16 +13,21 @@
 enum { I_MARK, I_MOTORS, I_DRIVE, I_FLAGS, I_SUBSTEPS, I_SENT, I_DEPTH, I_WIDTH, I_TARGETS, I_PARAMS, I_STATE, I_RING,
        I_STICTION, I_INNER, I_BLOCKS, I_TABLE };
 enum { U_TICK, U_LAST, U_DELAY, U_SENSOR_DELAY };
-enum { KP, KD, STRENGTH, TORQUE, SPEED, COULOMB, VISCOUS, LAG, SPRING, ROTOR };
+enum { KP, KD, STRENGTH, TORQUE, SPEED, COULOMB, VISCOUS, LAG, SPRING, ROTOR, STRIBECK, STRIBECK_SPEED, LOAD, BACKLASH };
 enum { LAGGED, THETA, OMEGA };
 enum { POSITION, EFFORT, NATIVE };
 enum { ACCELERATION = 3 };
-enum { F_LAG = 1, F_LINE = 2, F_FRICTION = 4, F_SPRING = 8, F_JOINTS = 16 };
+enum { F_LAG = 1, F_LINE = 2, F_FRICTION = 4, F_SPRING = 8, F_JOINTS = 16, F_RICH = 32, F_BACKLASH = 64 };
 
 static double clip(double x, double low, double high) { return x < low ? low : (x > high ? high : x); }
 
-static double friction(double qd, double coulomb, double viscous, double stiction) {
-  return coulomb * clip(qd * (1.0 / stiction), -1.0, 1.0) + viscous * qd;
+static double friction(double qd, double tau, const double* p, int m, int flags, double stiction) {
+  double level = p[COULOMB * m];
+  if (flags & F_RICH) {
+    const double part = qd / p[STRIBECK_SPEED * m];
+    level = level + p[STRIBECK * m] * exp(-(part * part)) + p[LOAD * m] * fabs(tau);
+  }
+  return level * clip(qd * (1.0 / stiction), -1.0, 1.0) + p[VISCOUS * m] * qd;
 }
 
 static double motor(double u, double q, double qd, const double* p, int m, int drive, int flags) {
@@ -32,6 +37,18 @@ static double motor(double u, double q, double qd, const double* p, int m, int d
   if (!(flags & F_LINE)) return clip(demand, -limit, limit);
   double slope = qd * (limit / p[SPEED * m]);
   return clip(demand, clip(-limit - slope, -limit, limit), clip(limit - slope, -limit, limit));
+}
+
+// The motor's side of a gear with play follows its target; the link feels it where the teeth touch.
+static double through_play(double u, double q, double qd, const double* p, int m, int flags, double dt, mjtNum* rotor,
+                           int advance) {
+  const double theta = u + exp(-dt * p[KP * m] / p[KD * m]) * (*rotor - u);
+  const double low = q - p[BACKLASH * m], high = q + p[BACKLASH * m], held = clip(theta, low, high);
+  if (advance) *rotor = held;
+  const double tau = motor(u, held, qd, p, m, POSITION, flags);
+  if (theta >= high) return tau > 0.0 ? tau : 0.0;
+  if (theta <= low) return tau < 0.0 ? tau : 0.0;
+  return 0.0;
 }
 
 // Acceleration without gravity of the free body whose degrees of freedom begin at dof, in its own frame.
@@ -114,7 +131,8 @@ void isthmus_control(const mjModel* model, mjData* data) {
       double theta = state[THETA * m + i], omega = state[OMEGA * m + i];
       for (int k = 0; k < inner; k++) {
         double load = p[SPRING * m] * (theta - (q + qd * (k * h)));
-        double drv = motor(u, theta, omega, p, m, drive, flags) - friction(omega, p[COULOMB * m], p[VISCOUS * m], stiction);
+        double tau = motor(u, theta, omega, p, m, drive, flags);
+        double drv = tau - friction(omega, tau, p, m, flags, stiction);
         omega = omega + h * (drv - load) / p[ROTOR * m];
         theta = theta + h * omega;
         total += load;
@@ -127,8 +145,8 @@ void isthmus_control(const mjModel* model, mjData* data) {
   for (int i = 0; i < m; i++) {
     const mjtNum* p = params + i;
     double q = data->qpos[(int)qcol[i]], qd = data->qvel[(int)vcol[i]];
-    double tau = motor(out[i], q, qd, p, m, drive, flags);
-    if (flags & F_FRICTION) tau -= friction(qd, p[COULOMB * m], p[VISCOUS * m], stiction);
-    out[i] = tau;
+    double tau = flags & F_BACKLASH ? through_play(out[i], q, qd, p, m, flags, dt, state + THETA * m + i, advance)
+                                    : motor(out[i], q, qd, p, m, drive, flags);
+    out[i] = flags & F_FRICTION ? tau - friction(qd, tau, p, m, flags, stiction) : tau;
   }
 }

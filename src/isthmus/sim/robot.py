@@ -43,6 +43,13 @@ class Motors:
     """Stiffness between gearbox and link, N·m/rad; empty means rigid."""
     rotor_inertia: tuple[float, ...] = ()
     """Reflected inertia on the motor's side of the spring, kg·m²; needed with `spring`."""
+    stribeck: tuple[float, ...] = ()
+    """Friction at rest on top of `coulomb`, N·m, which is gone at a few times `stribeck_speed`, rad/s."""
+    stribeck_speed: tuple[float, ...] = ()
+    load_friction: tuple[float, ...] = ()
+    """Part of the motor's torque that is lost to friction."""
+    backlash: tuple[float, ...] = ()
+    """Play of the gear to either side, rad; position drives only."""
 
 
 @dataclass(frozen=True)
