@@ -11,7 +11,7 @@
 
 #define MARK 19150815.0
 enum { I_MARK, I_MOTORS, I_DRIVE, I_FLAGS, I_SUBSTEPS, I_SENT, I_DEPTH, I_WIDTH, I_TARGETS, I_PARAMS, I_STATE, I_RING,
-       I_STICTION, I_INNER, I_BLOCKS, I_TABLE };
+       I_MEMORY, I_PAST, I_FORCE, I_LEARNED, I_STICTION, I_INNER, I_BLOCKS, I_TABLE };
 enum { U_TICK, U_LAST, U_DELAY, U_SENSOR_DELAY };
 enum { KP, KD, STRENGTH, TORQUE, SPEED, COULOMB, VISCOUS, LAG, SPRING, ROTOR, STRIBECK, STRIBECK_SPEED, LOAD, BACKLASH };
 enum { LAGGED, THETA, OMEGA };
@@ -51,63 +51,25 @@ static double through_play(double u, double q, double qd, const double* p, int m
   return 0.0;
 }
 
+#include "forces.h"
+
 // Acceleration without gravity of the free body whose degrees of freedom begin at dof, in its own frame.
 static void accelerometer(const mjModel* model, const mjData* data, int dof, mjtNum* out) {
-  const mjtNum* q = data->qpos + model->jnt_qposadr[model->dof_jntid[dof]] + 3;
-  const double w = q[0], x = q[1], y = q[2], z = q[3];
-  const double a = data->qacc_warmstart[dof] - model->opt.gravity[0], b = data->qacc_warmstart[dof + 1] - model->opt.gravity[1],
-               c = data->qacc_warmstart[dof + 2] - model->opt.gravity[2];
-  out[0] = (1 - 2 * (y * y + z * z)) * a + 2 * (x * y + w * z) * b + 2 * (x * z - w * y) * c;
-  out[1] = 2 * (x * y - w * z) * a + (1 - 2 * (x * x + z * z)) * b + 2 * (y * z + w * x) * c;
-  out[2] = 2 * (x * z + w * y) * a + 2 * (y * z - w * x) * b + (1 - 2 * (x * x + y * y)) * c;
+  double free[3];
+  for (int k = 0; k < 3; k++) free[k] = data->qacc_warmstart[dof + k] - model->opt.gravity[k];
+  unrotate(data->qpos + model->jnt_qposadr[model->dof_jntid[dof]] + 3, free, out);
 }
 
 // Physics warnings are read from the batch's counters; MuJoCo would also print each of them for each world.
 void isthmus_warning(const char* message) { (void)message; }
 
-void isthmus_control(const mjModel* model, mjData* data) {
-  if (!model->nnumeric) return;
-  const mjtNum* w = model->numeric_data + model->numeric_adr[model->nnumeric - 1];
-  if (w[I_MARK] != MARK) return;
-  const int m = (int)w[I_MOTORS], drive = (int)w[I_DRIVE], flags = (int)w[I_FLAGS];
-  const int substeps = (int)w[I_SUBSTEPS], depth = (int)w[I_DEPTH], width = (int)w[I_WIDTH];
-  const double stiction = w[I_STICTION], dt = model->opt.timestep;
-  const int inner = (int)w[I_INNER], blocks = (int)w[I_BLOCKS];
-  const mjtNum* block = w + I_TABLE;
-  const mjtNum* qcol = block + 3 * blocks;
-  const mjtNum* vcol = qcol + m;
-  mjtNum* user = data->userdata;
-
-  // 1. Remember what the sensors would have seen, for signals that are read late.
-  long step = data->time > 0 ? (long)(data->time / dt + 0.5) : 0;
-  mjtNum* slot = user + (int)w[I_RING] + (step % depth) * width;
-  for (int i = 0; i < blocks; i++, block += 3) {
-    const int array = (int)block[0], start = (int)block[1], count = (int)block[2];
-    if (array == ACCELERATION) {
-      accelerometer(model, data, start, slot);
-    } else {
-      const mjtNum* from = array == 0 ? data->qpos : (array == 1 ? data->qvel : data->sensordata);
-      for (int k = 0; k < count; k++) slot[k] = from[start + k];
-    }
-    slot += count;
-  }
-
-  // 2. Which target has arrived: the mean over this step of the old one and the new one.
-  double start = (double)(long)((data->time - user[U_TICK]) / dt + 0.5) - user[U_DELAY] / dt;
-  double tick = floor(start / substeps + 1e-12);
-  const int sent = (int)w[I_SENT];
-  const int back = tick > 0 ? 0 : ((int)-tick < sent ? (int)-tick : sent - 1);
-  const double fresh = clip(start + 1.0 - (tick + 1.0) * substeps, 0.0, 1.0);
-  const mjtNum* old = user + (int)w[I_TARGETS] + back * m;
-  const mjtNum* new = user + (int)w[I_TARGETS] + (back > 0 ? back - 1 : 0) * m;
-
-  // 3. The motors. Their own state moves once per step, however often the integrator asks.
-  const int advance = !(fabs(data->time - user[U_LAST]) < 0.5 * dt);
-  user[U_LAST] = data->time;
+// The torques of the motors from the targets that have arrived, both in ctrl.
+static void motors(const mjtNum* w, const mjtNum* qcol, const mjtNum* vcol, mjtNum* user, mjData* data, int advance, double dt) {
+  const int m = (int)w[I_MOTORS], drive = (int)w[I_DRIVE], flags = (int)w[I_FLAGS], inner = (int)w[I_INNER];
+  const double stiction = w[I_STICTION];
   const mjtNum* params = user + (int)w[I_PARAMS];
   mjtNum* state = user + (int)w[I_STATE];
   mjtNum* restrict out = data->ctrl;
-  for (int i = 0; i < m; i++) out[i] = old[i] + fresh * (new[i] - old[i]);
   if (flags & F_LAG) {
     for (int i = 0; i < m; i++) {
       mjtNum* y = state + LAGGED * m + i;
@@ -148,5 +110,67 @@ void isthmus_control(const mjModel* model, mjData* data) {
     double tau = flags & F_BACKLASH ? through_play(out[i], q, qd, p, m, flags, dt, state + THETA * m + i, advance)
                                     : motor(out[i], q, qd, p, m, drive, flags);
     out[i] = flags & F_FRICTION ? tau - friction(qd, tau, p, m, flags, stiction) : tau;
+  }
+}
+
+void isthmus_control(const mjModel* model, mjData* data) {
+  if (!model->nnumeric) return;
+  const mjtNum* w = model->numeric_data + model->numeric_adr[model->nnumeric - 1];
+  if (w[I_MARK] != MARK) return;
+  const int m = (int)w[I_MOTORS], substeps = (int)w[I_SUBSTEPS], depth = (int)w[I_DEPTH], width = (int)w[I_WIDTH];
+  const int blocks = (int)w[I_BLOCKS];
+  const double dt = model->opt.timestep;
+  const mjtNum* block = w + I_TABLE;
+  const mjtNum* qcol = block + 3 * blocks;
+  const mjtNum* vcol = qcol + m;
+  mjtNum* user = data->userdata;
+
+  // 1. Remember what the sensors would have seen, for signals that are read late.
+  long step = data->time > 0 ? (long)(data->time / dt + 0.5) : 0;
+  mjtNum* slot = user + (int)w[I_RING] + (step % depth) * width;
+  for (int i = 0; i < blocks; i++, block += 3) {
+    const int array = (int)block[0], start = (int)block[1], count = (int)block[2];
+    if (array == ACCELERATION) {
+      accelerometer(model, data, start, slot);
+    } else {
+      const mjtNum* from = array == 0 ? data->qpos : (array == 1 ? data->qvel : data->sensordata);
+      for (int k = 0; k < count; k++) slot[k] = from[start + k];
+    }
+    slot += count;
+  }
+
+  // 2. Which target has arrived: the mean over this step of the old one and the new one.
+  double start = (double)(long)((data->time - user[U_TICK]) / dt + 0.5) - user[U_DELAY] / dt;
+  double tick = floor(start / substeps + 1e-12);
+  const int sent = (int)w[I_SENT];
+  const int back = tick > 0 ? 0 : ((int)-tick < sent ? (int)-tick : sent - 1);
+  const double fresh = clip(start + 1.0 - (tick + 1.0) * substeps, 0.0, 1.0);
+  const mjtNum* old = user + (int)w[I_TARGETS] + back * m;
+  const mjtNum* new = user + (int)w[I_TARGETS] + (back > 0 ? back - 1 : 0) * m;
+
+  // 3. The motors. Their own state moves once per step, however often the integrator asks.
+  const int advance = !(fabs(data->time - user[U_LAST]) < 0.5 * dt);
+  user[U_LAST] = data->time;
+  mjtNum* restrict out = data->ctrl;
+  for (int i = 0; i < m; i++) out[i] = old[i] + fresh * (new[i] - old[i]);
+  motors(w, qcol, vcol, user, data, advance, dt);
+
+  // 4. What was learned from recordings, on top of a force that was asked for.
+  const int learned = (int)w[I_LEARNED];
+  if (!learned) return;
+  const int past = (int)w[I_PAST], now = past ? (int)(step % past) : 0;
+  mjtNum* memory = user + (int)w[I_MEMORY];
+  if (past) {
+    for (int i = 0; i < m; i++) {
+      const double u = old[i] + fresh * (new[i] - old[i]);
+      memory[(now * 2) * m + i] = w[I_DRIVE] == EFFORT ? u : u - data->qpos[(int)qcol[i]];
+      memory[(now * 2 + 1) * m + i] = data->qvel[(int)vcol[i]];
+    }
+  }
+  for (int i = 0; i < model->nv; i++) data->qfrc_applied[i] = user[(int)w[I_FORCE] + i];
+  const mjtNum* table = w + learned;
+  for (int count = (int)*table++; count > 0; count--, table += (int)table[L_LENGTH]) {
+    if (table[L_KIND] == 0.0) body_force(table, model, data);
+    else motor_force(table, memory, past, now, m, vcol, data);
   }
 }

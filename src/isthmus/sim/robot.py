@@ -14,6 +14,7 @@ import mujoco
 from isthmus.data.contract import Contract
 from isthmus.errors import BadInput
 from isthmus.files import content_hash
+from isthmus.sim.learned import Learned
 from isthmus.world import Belief, Space
 from isthmus.world.inertia import PAYLOAD_RADIUS
 
@@ -92,6 +93,8 @@ class Robot:
     doc: str = ""
     timestep: float = 0.0
     """s of a physics step; 0 takes the model's own."""
+    learned: tuple[Learned, ...] = ()
+    """Forces that recordings showed and the model lacks."""
 
     def spec(self) -> mujoco.MjSpec:
         """The model as an editable specification."""
