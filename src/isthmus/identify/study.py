@@ -107,13 +107,24 @@ def errors(
     robot: Robot, segments: Segments, noise: np.ndarray, sigma: np.ndarray, worlds: Sequence[np.ndarray], threads: int = 0
 ) -> list[Errors]:
     """Of predictions in each of the worlds e, every segment from the start that suits it best."""
+    components = tuple(Components(robot.contract).all)
+    found = []
+    for squares, count in misses(robot, segments, sigma, worlds, threads):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rms = np.sqrt(squares.sum(0) / count.sum(0))
+        found.append(Errors(components, rms, rms / noise))
+    return found
+
+
+def misses(
+    robot: Robot, segments: Segments, sigma: np.ndarray, worlds: Sequence[np.ndarray], threads: int = 0
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The same by segment: sum of squared errors in the signal's unit and number of comparisons, both (S, components)."""
     residual = Residual(robot, segments, sigma, (), threads)
-    nothing, count = prior(Belief(robot.space), residual.space), residual.seen.sum((0, 1))
+    nothing, count = prior(Belief(robot.space), residual.space), residual.seen.sum(1)
     found = []
     for e in worlds:
         at, _ = descend(residual, nothing, np.zeros(0), e)
         r = residual(e[None], at.xi[None])[0] * sigma
-        with np.errstate(invalid="ignore", divide="ignore"):
-            rms = np.sqrt((r**2).sum((0, 1)) / count)
-        found.append(Errors(tuple(residual.components.all), rms, rms / noise))
+        found.append(((r**2).sum(1), count))
     return found
