@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
+import mujoco
 import numpy as np
 import pytest
 
@@ -13,12 +15,13 @@ from isthmus.sim import native
 from isthmus.sim.engine import Engine
 from isthmus.sim.features import body_reader, motor_reader
 from isthmus.sim.learned import FADE, Ensemble, Learned
+from isthmus.sim.unit import Unit
 
 
 def ensemble(features: int, outputs: int, seed: int = 0, members: int = 3, unit: float = 0.1) -> Ensemble:
     rng = np.random.default_rng(seed)
     sizes = (features, 16, 12, outputs)
-    pairs = list(zip(sizes[:-1], sizes[1:], strict=True))
+    pairs = list(itertools.pairwise(sizes))
     return Ensemble(
         weights=tuple(rng.standard_normal((members, a, b)) / np.sqrt(a) for a, b in pairs),
         biases=tuple(0.1 * rng.standard_normal((members, b)) for _, b in pairs),
@@ -37,13 +40,14 @@ def whole(name: str, seed: int = 0, unit: float = 0.1):
     joints = tuple(robot.model.joint(j).name for j in range(robot.model.njnt))
     reader = body_reader(robot, robot.model, joints)
     net = ensemble(len(reader.labels), len(reader.dofs), seed, unit=unit)
-    return dataclasses.replace(robot, learned=(Learned("body", joints, net),))
+    return dataclasses.replace(robot, unit=Unit(learned=(Learned("body", joints, net),)))
 
 
 def driven(name: str, seed: int = 1, unit: float = 0.1):
     robot = get_robot(name)
     labels = robot.contract.target.labels[::2]
-    return dataclasses.replace(robot, learned=(Learned("motor", labels, ensemble(6, 1, seed, unit=unit), 2, 0.006),))
+    force = Learned("motor", labels, ensemble(6, 1, seed, unit=unit), 2, 0.006)
+    return dataclasses.replace(robot, unit=Unit(learned=(force,)))
 
 
 @pytest.mark.skipif(native.control_callback() is None, reason="no C compiler")
@@ -55,7 +59,7 @@ def test_a_learned_force_in_c_equals_numpy(name, make, targets):
         with pytest.raises(BadInput, match="do not drive joints"):
             Engine(robot, 3)
         return
-    bare = dataclasses.replace(robot, learned=())
+    bare = dataclasses.replace(robot, unit=Unit())
     fast, slow, without = Engine(robot, 3), Engine(robot, 3, compiled=False), Engine(bare, 3)
     e = robot.prior.sample(np.random.default_rng(0), 3)
     for x in (fast, slow, without):
@@ -90,14 +94,15 @@ def test_members_that_disagree_are_not_believed():
     apart = dataclasses.replace(net, biases=(*net.biases[:-1], np.array([[50.0], [-50.0], [0.3]])))
     at = net.mean[None]
     assert np.abs(apart(at)).max() < 1e-3 * apart.unit.max()
-    agreed = dataclasses.replace(net, weights=tuple(np.repeat(w[:1], 3, 0) for w in net.weights), biases=tuple(np.repeat(b[:1], 3, 0) for b in net.biases))  # fmt: skip
+    one = {part: tuple(np.repeat(a[:1], 3, 0) for a in getattr(net, part)) for part in ("weights", "biases")}
+    agreed = dataclasses.replace(net, **one)
     assert agreed.trust(at, agreed.each(at)) == pytest.approx(1.0)
 
 
 def test_a_robot_does_not_feel_where_it_is_or_which_way_it_heads():
     """Features of a free body, and the force that they give, turn with it."""
     robot = whole("go1", unit=5.0)
-    reader = body_reader(robot, robot.model, robot.learned[0].names)
+    reader = body_reader(robot, robot.model, robot.unit.learned[0].names)
     rng = np.random.default_rng(0)
     qpos, qvel, ctrl = np.array(robot.home)[None].copy(), rng.standard_normal((1, 18)), rng.standard_normal((1, 12))
     quat = rng.standard_normal(4)
@@ -120,15 +125,15 @@ def test_a_robot_does_not_feel_where_it_is_or_which_way_it_heads():
 
 
 def _times(a, b):
-    w, x, y, z = a
-    W, X, Y, Z = b
-    return np.array([w * W - x * X - y * Y - z * Z, w * X + x * W + y * Z - z * Y, w * Y - x * Z + y * W + z * X, w * Z + x * Y - y * X + z * W])  # fmt: skip
+    out = np.empty(4)
+    mujoco.mju_mulQuat(out, a, b)
+    return out
 
 
 def test_a_motor_remembers_its_errors_and_speeds():
     robot = driven("pendulum", unit=1e-9)
     engine = Engine(robot, 1, compiled=False)
-    reader = motor_reader(robot, robot.learned[0], engine.dt)
+    reader = motor_reader(robot, robot.unit.learned[0], engine.dt)
     engine.reset(engine.all)
     seen = []
     for tick in range(4):
@@ -144,7 +149,7 @@ def test_a_motor_remembers_its_errors_and_speeds():
 
 
 def test_a_learned_force_survives_its_file_and_strangers_are_refused():
-    learned = driven("go1").learned[0]
+    learned = driven("go1").unit.learned[0]
     again = Learned.of(learned.to_dict(), learned.arrays(), "here")
     x = np.random.default_rng(0).standard_normal((5, 6))
     assert np.array_equal(again.net(x), learned.net(x))
@@ -161,4 +166,4 @@ def test_a_learned_force_survives_its_file_and_strangers_are_refused():
         Learned.of(learned.to_dict() | {"lags": 10**6}, learned.arrays(), "here")
     robot = get_robot("go1")
     with pytest.raises(BadInput, match="FL_knee"):
-        Engine(dataclasses.replace(robot, learned=(dataclasses.replace(learned, names=("FL_knee",)),)), 1)
+        Engine(dataclasses.replace(robot, unit=Unit(learned=(dataclasses.replace(learned, names=("FL_knee",)),))), 1)

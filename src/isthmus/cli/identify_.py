@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def run(args: Args) -> int:
     if args.horizon < 0:
         raise BadInput("--horizon must not be negative.")
     old = Twin.load(Path(args.robot)) if is_twin(Path(args.robot)) else None
-    robot = get_robot(old.robot if old else args.robot)
+    robot = old.on(get_robot(old.robot), args.robot) if old else get_robot(args.robot)
     belief = _belief(args, robot, old)
     open_ = free(robot, belief)
     for name in (*args.only, *args.fix):
@@ -92,16 +93,9 @@ def run(args: Args) -> int:
 
 
 def _belief(args: Args, robot: Robot, old: Any) -> Belief:
-    from isthmus.identify.twin import Twin, is_twin
-    from isthmus.world import Belief, adopt
-
-    if args.belief is None:
-        return old.check(robot, args.robot) if old else robot.prior
-    if old is not None:
+    if args.belief is not None and old is not None:
         raise BadInput("a twin brings its own belief; --belief is for robots.")
-    if is_twin(args.belief):
-        return Twin.load(args.belief).check(robot, str(args.belief))
-    return adopt(Belief.load(args.belief), robot.space, str(args.belief))
+    return worlds_of(args.belief, robot)[1]
 
 
 def _errors(pair: tuple) -> dict[str, float | None]:

@@ -25,6 +25,8 @@ VERBS = {
     "robot": "a virtual robot in its own process, on the same link as hardware",
     "run": "run a controller on a robot, under a guard, and record it",
     "identify": "find a robot's numbers from recordings of it, with intervals",
+    "actuator": "find the law of its motors, from torques or from motion alone",
+    "residual": "learn the force that no number explains",
     "data": "recordings: import, export, and what is in a file",
     "doctor": "what this machine can do, how fast, and what is missing",
 }

@@ -211,7 +211,6 @@ class Residual:
         by_x = (r[1 + 2 * d : 1 + 2 * d + nx] - r[1 + 2 * d + nx :]) / (2 * hx.T[:, :, None, None])
         return Linear(r[0], np.moveaxis(by_z, 0, -1), np.moveaxis(by_x, 0, -1))
 
-
     def by_force(self, e: np.ndarray, xi: np.ndarray, dofs: Sequence[int], size: np.ndarray) -> np.ndarray:
         """dr/dforce, (S, ticks + 1, components, ticks, dofs), of forces at single ticks, by pushes of `size`, (dofs,)."""
         S, ticks = len(self.segments), self.segments.ticks

@@ -19,9 +19,10 @@ from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, t
 from isthmus.identify.fit import fit, free
 from isthmus.identify.ladder import LADDER, extended, params, settled, written
 from isthmus.identify.missing import learn
+from isthmus.identify.rollout import with_force
 from isthmus.identify.study import misses
 from isthmus.sim.learned import Learned
-from isthmus.sim.robot import Motors, Robot
+from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Param, Space
 
 NETWORK = "network"
@@ -53,8 +54,8 @@ class Actuator:
     labels: tuple[str, ...]
     chosen: str
     tried: tuple[Tried, ...]
-    motors: Motors
-    """All of the robot's."""
+    motors: dict[str, tuple[float, ...]]
+    """Figures that differ from the design's, one number per motor of the robot."""
     learned: Learned | None
     rate: float
     """Hz of the recording that it was fitted to."""
@@ -146,11 +147,10 @@ def climb(
     extra, e = found[base.name]
     motors = settled(robot, extra, base.values)
     fixed = belief.fix({n: float(e[robot.space.index(n)]) for n in own})
-    here = replace(robot, motors=motors)
+    here = replace(robot, unit=replace(robot.unit, motors=motors))
     world = e[: len(robot.space)]
     learned = learn(here, train, world, noise, "motor", labels, threads=threads)
-    law = replace(here, learned=(*here.learned, learned))
-    miss = [_relative(law, part, noise, world, threads) for part in (train, held)]
+    miss = [_relative(with_force(here, learned), part, noise, world, threads) for part in (train, held)]
     tried.append(_tried(NETWORK, base.values, *miss))
     chosen = choose([base, tried[-1]])
     network = learned if chosen is tried[-1] else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from isthmus.identify.members import Members
 from isthmus.identify.rollout import silent
 from isthmus.sim.actuators import ABSENT, FIELDS, Actuators, Arrays
 from isthmus.sim.learned import Learned
-from isthmus.sim.robot import Motors, Robot
+from isthmus.sim.robot import FIGURES, Motors, Robot
 from isthmus.world import Param, Space, Target
 
 PIECE, WARM = 200, 40
@@ -98,7 +98,7 @@ def read_bench(paths: Sequence[Path], robot: Robot, pattern: str = ".*") -> Benc
 
 def _pieces(data: np.ndarray, dt: float) -> list[np.ndarray]:
     """Pieces of (PIECE, 4) on a regular grid; a hole in time or a missing number ends a stretch."""
-    good = np.isfinite(data).all(1)
+    good = np.asarray(np.isfinite(data).all(axis=1))
     step = np.diff(data[:, 0])
     ends = np.flatnonzero((step > GAP * dt) | (step <= 0) | ~good[1:] | ~good[:-1]) + 1
     found = []
@@ -131,16 +131,14 @@ def torque(robot: Robot, bench: Bench, space: Space, values: np.ndarray) -> np.n
     out = np.empty((k, N, bench.u.shape[1]))
     for t in range(bench.u.shape[1]):
         for _ in range(substeps):
-            found = actuators.torque(f, state, u[:, :, t], wide(bench.q[:, t]), wide(bench.qd[:, t]))
-        out[:, :, t] = found
+            out[:, :, t] = actuators.torque(f, state, u[:, :, t], wide(bench.q[:, t]), wide(bench.qd[:, t]))
     return out[:, :, WARM:]
 
 
 def _one(robot: Robot, label: str) -> Motors:
     """The motors' nominal figures as those of a single motor."""
     i, nominal = robot.contract.target.component(label), figures(robot)
-    own = {field.name for field in fields(robot.motors)} & set(FIELDS)
-    return replace(robot.motors, **{f: (float(nominal[f][i]),) if nominal[f][i] != ABSENT[f] else () for f in own})
+    return replace(robot.motors, **{f: (float(nominal[f][i]),) if nominal[f][i] != ABSENT[f] else () for f in FIGURES})
 
 
 def _delayed(u: np.ndarray, samples: np.ndarray) -> np.ndarray:
@@ -170,7 +168,7 @@ def fit_law(robot: Robot, bench: Bench, extra: Sequence[Param], start: np.ndarra
 
     middle = space.nominal if start is None else start
     z = np.clip(space.unconstrained(middle), -4.0, 4.0)
-    found = least_squares(lambda z: miss(z[None])[0], z, slope, loss="soft_l1", x_scale="jac", max_nfev=60)
+    found = least_squares(lambda z: miss(z[None])[0], z, jac=slope, loss="soft_l1", x_scale="jac", max_nfev=60)  # pyright: ignore[reportArgumentType]
     return space.from_unconstrained(found.x)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from isthmus.data.contract import NO_LIMIT
 from isthmus.sim.actuators import ABSENT, FIELDS, Actuators
-from isthmus.sim.robot import Motors, Robot
+from isthmus.sim.robot import Robot
+from isthmus.sim.unit import Unit
 from isthmus.world import Belief, Param, Target
 from isthmus.world.factors import LogUniform, Uniform
 
@@ -45,7 +46,7 @@ MOST_DELAY = 0.1
 def figures(robot: Robot) -> dict[str, np.ndarray]:
     """Nominal figures of all motors, (m,) per field."""
     size = robot.contract.target.size
-    return Actuators(robot.motors, size, float(robot.model.opt.timestep), frozenset()).nominal
+    return Actuators(robot.driven, size, float(robot.model.opt.timestep), frozenset()).nominal
 
 
 def written(robot: Robot) -> dict[str, str]:
@@ -108,8 +109,8 @@ def extended(robot: Robot, belief: Belief, extra: Sequence[Param]) -> tuple[Robo
     return replace(robot, space=space, prior=wide), wide
 
 
-def settled(robot: Robot, extra: Sequence[Param], values: dict[str, float]) -> Motors:
-    """The motors with the found figures in place of the nominal ones."""
+def settled(robot: Robot, extra: Sequence[Param], values: dict[str, float]) -> dict[str, tuple[float, ...]]:
+    """The figures that differ from the design's, found ones in place of nominal ones, for a unit."""
     nominal, labels = figures(robot), robot.contract.target.labels
     for param in extra:
         target = Target.parse(param.targets[0])
@@ -119,6 +120,5 @@ def settled(robot: Robot, extra: Sequence[Param], values: dict[str, float]) -> M
             if re.fullmatch(target.pattern, label):
                 old = nominal[target.field][i]
                 nominal[target.field][i] = old * values[param.name] if param.how == "scale" else values[param.name]
-    own = {field.name for field in fields(Motors)}
-    rows = {f: tuple(map(float, nominal[f])) if (nominal[f] != ABSENT[f]).any() else () for f in FIELDS if f in own}
-    return replace(robot.motors, **rows)
+    design = figures(replace(robot, unit=Unit()))
+    return {f: tuple(map(float, nominal[f])) for f in FIELDS if (nominal[f] != design[f]).any()}

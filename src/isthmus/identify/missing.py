@@ -11,7 +11,7 @@ of the ensemble leaves out another part of the recording and stops when it no lo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import mujoco
 import numpy as np
@@ -22,7 +22,7 @@ from isthmus.gap.segments import Segments
 from isthmus.identify.descend import descend, loss, weights
 from isthmus.identify.members import Members
 from isthmus.identify.prior import prior
-from isthmus.identify.rollout import features, motors_of, silent
+from isthmus.identify.rollout import features, motors_of, silent, with_force
 from isthmus.sim.features import BodyReader, body_reader
 from isthmus.sim.learned import Kind, Learned
 from isthmus.sim.robot import Robot
@@ -62,7 +62,7 @@ def learn(
     nets: Members | None = None
     xi = None
     for i in range(ROUNDS + 1):
-        residual = Residual(replace(robot, learned=(*robot.learned, law)) if i else robot, segments, noise, (), threads)
+        residual = Residual(with_force(robot, law) if i else robot, segments, noise, (), threads)
         nothing = prior(Belief(robot.space), residual.space)
         at, found = descend(residual, nothing, np.zeros(0), e, xi, steps=8)
         xi = at.xi
@@ -102,13 +102,15 @@ class _Tools:
         mujoco.mj_forward(model, data)
         inertia = np.zeros((model.nv, model.nv))
         mujoco.mj_fullM(model, data, inertia)
-        slides = [model.jnt_type[model.dof_jntid[d]] == int(mujoco.mjtJoint.mjJNT_SLIDE) or _linear(model, d) for d in self.dofs]
-        self.push = np.array([PUSH[0] if s else PUSH[1] for s in slides]) * np.diag(inertia)[self.dofs]
+        wanted = np.array([PUSH[0] if _linear(model, d) else PUSH[1] for d in self.dofs])
+        self.push = wanted * np.diag(inertia)[self.dofs]
 
 
 def _linear(model: mujoco.MjModel, dof: int) -> bool:
+    """Whether it moves in metres: a slide, or the first three of a free body."""
     joint = model.dof_jntid[dof]
-    return bool(model.jnt_type[joint] == int(mujoco.mjtJoint.mjJNT_FREE) and dof - model.jnt_dofadr[joint] < 3)
+    free = model.jnt_type[joint] == int(mujoco.mjtJoint.mjJNT_FREE) and dof - model.jnt_dofadr[joint] < 3
+    return bool(free or model.jnt_type[joint] == int(mujoco.mjtJoint.mjJNT_SLIDE))
 
 
 class _Problem:

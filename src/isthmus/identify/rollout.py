@@ -13,6 +13,11 @@ from isthmus.sim.learned import Ensemble, Kind, Learned
 from isthmus.sim.robot import Robot
 
 
+def with_force(robot: Robot, learned: Learned) -> Robot:
+    """The robot with one more learned force."""
+    return replace(robot, unit=replace(robot.unit, learned=(*robot.unit.learned, learned)))
+
+
 def silent(robot: Robot, kind: Kind, names: tuple[str, ...], lags: int = 2, stride: float = 0.01) -> Learned:
     """A force of that kind which is always zero."""
     outputs = 1
@@ -67,7 +72,7 @@ def features(residual: Residual, learned: Learned, e: np.ndarray, xi: np.ndarray
     """
     robot, segments = residual.robot, residual.segments
     S, ticks = len(segments), segments.ticks
-    tape = _Tape(replace(robot, learned=(*robot.learned, learned)), S, residual.threads, compiled=False)
+    tape = _Tape(with_force(robot, learned), S, residual.threads, compiled=False)
     tape.apply(np.repeat(e[None], S, axis=0), tape.all)
     tape.reset(tape.all, *residual.moved(segments.qpos, segments.qvel, xi), segments.sent)
     tape.noted, tape.states = [], []

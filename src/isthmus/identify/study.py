@@ -71,24 +71,41 @@ def study(
     report: Callable[[int, float], None] = lambda step, cost: None,
 ) -> Study:
     """Fit the robot to recordings, predicting `ahead` seconds; 0 chooses the horizon."""
-    robot = robot.at_rate(own_rate(episodes, robot.contract))
-    found = tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
-    components = Components(robot.contract)
-    noise = floor(found, components)
-    if not np.isfinite(noise).any():
-        raise BadInput("the recordings hold no signal of the robot that could be compared.")
-    skip = skipped(robot)
-    ticks = (
-        skip + max(1, round(ahead * robot.contract.rate)) if ahead else horizon(found, robot, noise, belief.median(), threads)
-    )
-    segments = cut(found, robot, ticks, ticks - skip)
-    train, held_out = split(segments)
+    parts = prepare(robot, episodes, belief, ahead, threads)
+    robot, noise, train, held_out = parts.robot, parts.floor, parts.train, parts.held_out
     fitted = fit(robot, train, belief, noise, names, threads=threads, report=report)
     worlds = (belief.median(), fitted.e)
     fitted_to = errors(robot, train, noise, fitted.noise, worlds, threads)
     held = errors(robot, held_out, noise, fitted.noise, worlds, threads) if held_out else (None, None)
     before, after = zip(fitted_to, held, strict=True)
-    return Study(fitted, noise, (ticks - skip) / robot.contract.rate, train, held_out, before, after)
+    return Study(fitted, noise, parts.ahead, train, held_out, before, after)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Recordings as a fit takes them."""
+
+    robot: Robot
+    """At the rate of the recordings."""
+    floor: np.ndarray
+    """(components,) noise of the signals by themselves."""
+    ahead: float
+    """s to predict."""
+    train: Segments
+    held_out: Segments | None
+
+
+def prepare(robot: Robot, episodes: Sequence[Episode], belief: Belief, ahead: float = 0.0, threads: int = 0) -> Parts:
+    """Cut recordings into segments to fit to and segments to judge by; an `ahead` of 0 chooses the horizon."""
+    robot = robot.at_rate(own_rate(episodes, robot.contract))
+    found = tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
+    noise = floor(found, Components(robot.contract))
+    if not np.isfinite(noise).any():
+        raise BadInput("the recordings hold no signal of the robot that could be compared.")
+    skip, rate = skipped(robot), robot.contract.rate
+    ticks = skip + max(1, round(ahead * rate)) if ahead else horizon(found, robot, noise, belief.median(), threads)
+    train, held_out = split(cut(found, robot, ticks, ticks - skip))
+    return Parts(robot, noise, (ticks - skip) / rate, train, held_out)
 
 
 def split(segments: Segments) -> tuple[Segments, Segments | None]:

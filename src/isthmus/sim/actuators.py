@@ -85,6 +85,11 @@ class Actuators:
         if self.backlash and not (self.nominal["kd"] > 0).all():
             raise BadInput("a motor with backlash needs a positive kd, which says how fast it crosses the play.")
 
+    @property
+    def flags(self) -> int:
+        """Which parts of the law motors.c has to go through."""
+        return self.lag * 1 | self.line * 2 | self.friction * 4 | self.spring * 8 | self.rich * 32 | self.backlash * 64
+
     def torque(self, f: Arrays, state: Arrays, u: np.ndarray, q: np.ndarray | None, qd: np.ndarray | None) -> np.ndarray:
         """One physics step: targets u and joint state to joint torques, all (n, m); moves the motor state on."""
         if self.lag:

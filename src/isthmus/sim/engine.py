@@ -58,7 +58,7 @@ class Engine:
         self._writes = bind.resolve(robot.space, robot)
         self._varied = {w.array for w in self._writes}
         varied = frozenset(w.array.removeprefix("motor.") for w in self._writes if w.array.startswith("motor."))
-        self.actuators = Actuators(robot.motors, target.size, self.dt, varied)
+        self.actuators = Actuators(robot.driven, target.size, self.dt, varied)
         self.forces = Forces(robot, bare, self.dt)
         self.wiring = wiring.Wiring(
             motors=target.size,
@@ -76,10 +76,9 @@ class Engine:
         self.compiled = compiled and native.control_callback() is not None
         if self.compiled:
             q, v = joints or ([0] * target.size, [0] * target.size)
-            a = self.actuators
-            flags = a.lag * 1 | a.line * 2 | a.friction * 4 | a.spring * 8 | (joints is not None) * 16 | a.rich * 32
-            flags |= a.backlash * 64
-            wiring.add_to(spec, self.wiring.size, self.wiring.numeric(a.drive, flags, q, v, sources, self.forces.numbers()))
+            flags = self.actuators.flags | (joints is not None) * 16
+            numbers = self.wiring.numeric(self.actuators.drive, flags, q, v, sources, self.forces.numbers())
+            wiring.add_to(spec, self.wiring.size, numbers)
         else:
             spec.nuserdata = self.wiring.size
         self.model = compile_spec(spec, robot.name)

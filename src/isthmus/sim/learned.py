@@ -123,15 +123,26 @@ class Learned:
         """From what `to_dict` and `arrays` gave, as a stranger may have written it."""
         kind, names, lags, stride = (fields.get(k) for k in ("kind", "names", "lags", "stride"))
         layers = sum(name.startswith("weights") for name in arrays)
-        plain = kind in ("motor", "body") and isinstance(names, list) and all(isinstance(n, str) for n in names) and names
-        if not plain or not isinstance(lags, int) or not isinstance(stride, int | float) or not 1 <= layers <= MOST_LAYERS:
+        if (
+            kind not in ("motor", "body")
+            or not isinstance(names, list)
+            or not names
+            or not all(isinstance(n, str) for n in names)
+        ):
+            raise BadInput(f"{where} holds a learned force that does not say on what it acts.")
+        if not isinstance(lags, int) or not isinstance(stride, int | float) or not 1 <= layers <= MOST_LAYERS:
             raise BadInput(f"{where} holds a learned force that cannot be read.")
         if not 0 <= lags <= 16 or not 0.0005 <= stride <= 0.1:
             raise BadInput(f"{where}: a learned force looks back 0 to 16 times, each 0.0005 to 0.1 s.")
         try:
-            parts = [tuple(np.asarray(arrays[f"{p}{i}"], float) for i in range(layers)) for p in ("weights", "biases")]
-            rest = {name: np.asarray(arrays[name], float) for name in ("mean", "scale", "root", "unit")}
-            net = Ensemble(*parts, **rest, reach=float(arrays["reach"]), doubt=float(arrays["doubt"]))
+            part = lambda name: np.asarray(arrays[name], float)  # noqa: E731
+            net = Ensemble(
+                weights=tuple(part(f"weights{i}") for i in range(layers)),
+                biases=tuple(part(f"biases{i}") for i in range(layers)),
+                **{name: part(name) for name in ("mean", "scale", "root", "unit")},
+                reach=float(arrays["reach"]),
+                doubt=float(arrays["doubt"]),
+            )
         except (KeyError, ValueError, IndexError, TypeError):
             raise BadInput(f"{where} holds a learned force that cannot be read.") from None
         return Learned(kind, tuple(names), net, lags, float(stride))

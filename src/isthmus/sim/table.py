@@ -17,8 +17,8 @@ class Forces:
 
     def __init__(self, robot: Robot, model: mujoco.MjModel, dt: float):
         self.readers: list[BodyReader | MotorReader] = []
-        self.nets = [learned.net for learned in robot.learned]
-        for learned in robot.learned:
+        self.nets = [learned.net for learned in robot.unit.learned]
+        for learned in robot.unit.learned:
             if learned.kind == "motor" and target_joints(robot, model) is None:
                 raise BadInput(f"a learned force of motors makes no sense for {robot.name}, whose motors do not drive joints.")
             reader = motor_reader(robot, learned, dt) if learned.kind == "motor" else body_reader(robot, model, learned.names)

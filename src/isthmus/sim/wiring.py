@@ -4,7 +4,8 @@ MuJoCo gives every world a block of numbers of ours (`userdata`) that is saved, 
 We keep there the targets on their way, the motor parameters, the motor state and the recent past of the signals,
 so that a world is one row of numbers and nothing else.
 
-    userdata = [ tick start | last motor update | action delay | sensor delay | targets | params | state | ring | memory | force ]
+    userdata = [ tick start | last motor update | action delay | sensor delay
+               | targets | params | state | ring | memory | force ]
 """
 
 from __future__ import annotations
