@@ -17,12 +17,13 @@ import numpy as np
 from isthmus.gap.segments import Segments
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
 from isthmus.identify.fit import fit, free
-from isthmus.identify.ladder import LADDER, extended, params, settled, written
+from isthmus.identify.ladder import LADDER, extended, params, settled, without_losses, written
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
 from isthmus.identify.study import misses
 from isthmus.sim.learned import Learned
 from isthmus.sim.robot import Robot
+from isthmus.sim.unit import Unit
 from isthmus.world import Belief, Param, Space
 
 NETWORK = "network"
@@ -81,7 +82,7 @@ def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) 
     extra: tuple[Param, ...] = ()
     tried: list[Tried] = []
     laws: dict[str, tuple[Param, ...]] = {}
-    bare = replace(robot, space=Space(()), prior=Belief(Space(())))
+    bare = replace(robot, space=Space(()), prior=Belief(Space(())), unit=Unit(without_losses(robot, bench.labels)))
     values = np.zeros(0)
     for i, rung in enumerate(LADDER):
         new = params(bare, bench.labels, rung)

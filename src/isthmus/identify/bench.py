@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from scipy.optimize import least_squares
+from scipy.signal import lfilter
 
 from isthmus.errors import BadInput, unknown
 from isthmus.identify.ladder import figures
@@ -28,8 +29,6 @@ from isthmus.world import Param, Space, Target
 
 PIECE, WARM = 200, 40
 """Samples of a piece, and how many of them only bring the law into step."""
-LONGEST_STEP = 0.002
-"""s"""
 GAP = 2.5
 """A step of time longer than so many usual ones begins a new stretch."""
 COLUMNS = ("target", "joint_pos", "joint_vel", "torque")
@@ -113,26 +112,38 @@ def _pieces(data: np.ndarray, dt: float) -> list[np.ndarray]:
 
 def torque(robot: Robot, bench: Bench, space: Space, values: np.ndarray) -> np.ndarray:
     """What the law gives, (k, N, T - WARM), with k sets of values of the space, (k, d)."""
-    k, N = len(values), len(bench)
-    substeps = max(1, int(np.ceil(bench.dt / LONGEST_STEP - 1e-9)))
+    k, (N, T) = len(values), bench.u.shape
     varied = frozenset(Target.parse(p.targets[0]).field for p in space.params) & set(FIELDS)
-    actuators = Actuators(_one(robot, bench.labels[0]), 1, bench.dt / substeps, varied)
-    f: Arrays = {name: np.repeat(row, k)[:, None] for name, row in actuators.nominal.items()}
+    actuators = Actuators(_one(robot, bench.labels[0]), 1, bench.dt, varied)
+    f: Arrays = {name: np.broadcast_to(row, (k, 1, 1)) for name, row in actuators.nominal.items()}
     delay = np.zeros((k, 1))
     for column, param in zip(values.T, space.params, strict=True):
         field = Target.parse(param.targets[0]).field
         if field == "action_delay":
             delay = column[:, None]
         else:
-            f[field] = f[field] * column[:, None] if param.how == "scale" else column[:, None].copy()
+            f[field] = f[field] * column[:, None, None] if param.how == "scale" else column[:, None, None]
     u = _delayed(bench.u, delay / bench.dt)
-    wide = lambda x: np.broadcast_to(x, (k, N))  # noqa: E731
-    state = {"lagged": u[:, :, 0].copy(), "rotor": wide(bench.q[:, 0]).copy(), "rotor_speed": np.zeros((k, N))}
-    out = np.empty((k, N, bench.u.shape[1]))
-    for t in range(bench.u.shape[1]):
-        for _ in range(substeps):
-            out[:, :, t] = actuators.torque(f, state, u[:, :, t], wide(bench.q[:, t]), wide(bench.qd[:, t]))
+    if actuators.lag:
+        u = _lagged(u, f["lag"][:, 0, 0], bench.dt)
+    # The lag is done; all else but backlash has no memory, so that all samples can go at once.
+    actuators.lag = False
+    q, qd = (np.broadcast_to(x, (k, N, T)) for x in (bench.q, bench.qd))
+    if not actuators.backlash:
+        return actuators.torque(f, {}, u, q, qd)[:, :, WARM:]
+    flat = {name: row[:, :, 0] for name, row in f.items()}
+    state, out = {"rotor": q[:, :, 0].copy()}, np.empty((k, N, T))
+    for t in range(T):
+        out[:, :, t] = actuators.torque(flat, state, u[:, :, t], q[:, :, t], qd[:, :, t])
     return out[:, :, WARM:]
+
+
+def _lagged(u: np.ndarray, lag: np.ndarray, dt: float) -> np.ndarray:
+    """Targets (k, N, T) behind first-order lags, (k,), that have settled on the first sample."""
+    with np.errstate(divide="ignore"):
+        keep = np.exp(-dt / lag)
+    rows = [lfilter([1 - a], [1, -a], x, zi=a * x[:, :1])[0] for a, x in zip(keep, u, strict=True)]
+    return np.stack(rows)
 
 
 def _one(robot: Robot, label: str) -> Motors:

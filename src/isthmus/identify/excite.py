@@ -50,7 +50,7 @@ class Experiment:
     space: Space
     """The parameters in question."""
     covariance: np.ndarray
-    """(d, d) of their unconstrained coordinates that is expected after a fit, with the mean that is believed now."""
+    """(d, d) of their unconstrained coordinates that is expected after a fit, and their mean, if the median is true."""
     mean: np.ndarray
     worth: float
     """nats"""
@@ -79,7 +79,7 @@ class Judge:
         self.noise = _noise(robot, belief)
         self.space = robot.space.subset(self.names)
         self.prior = prior(belief, self.space)
-        self.z = np.clip(self.prior.mean, -4.0, 4.0)
+        self.z = np.clip(self.space.unconstrained(self.e[[robot.space.index(n) for n in self.space.names]]), -4.0, 4.0)
         self.root = np.linalg.cholesky(np.linalg.inv(self.prior.precision))
         self.worlds = np.concatenate([self.e[None], belief.sample(np.random.default_rng(0), DRAWS)])
 
@@ -156,7 +156,8 @@ class Judge:
         matrix = self.information(targets[None])[0]
         covariance = np.linalg.inv(matrix + self.prior.precision)
         covariance = 0.5 * (covariance + covariance.T)
-        return Experiment(targets, self.space, covariance, self.z, self.worth(matrix), float(self.beyond(targets[None])[0]))
+        mean = covariance @ (matrix @ self.z + self.prior.precision @ self.prior.mean)
+        return Experiment(targets, self.space, covariance, mean, self.worth(matrix), float(self.beyond(targets[None])[0]))
 
 
 def _noise(robot: Robot, belief: Belief) -> np.ndarray:

@@ -37,6 +37,7 @@ LADDER = (
     Rung("load", ("load_friction",), "loses more under load"),
     Rung("backlash", ("backlash",), "has play in its gear"),
 )
+LOSSES = ("viscous", "coulomb", "lag", "stribeck", "load_friction", "backlash")
 TORQUE, SPEED = 1.0, 10.0
 """N·m and rad/s of a motor of which neither is known."""
 MOST_DELAY = 0.1
@@ -47,6 +48,17 @@ def figures(robot: Robot) -> dict[str, np.ndarray]:
     """Nominal figures of all motors, (m,) per field."""
     size = robot.contract.target.size
     return Actuators(robot.driven, size, float(robot.model.opt.timestep), frozenset()).nominal
+
+
+def without_losses(robot: Robot, labels: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    """Figures of a unit whose motors `labels` have no friction, no lag and no play: the foot of the ladder."""
+    nominal, which = figures(robot), [robot.contract.target.component(label) for label in labels]
+    found = {}
+    for field in LOSSES:
+        row = nominal[field].copy()
+        row[which] = 0.0
+        found[field] = tuple(map(float, row))
+    return found
 
 
 def written(robot: Robot) -> dict[str, str]:
