@@ -10,6 +10,7 @@ from test_gap_residual import record
 
 from isthmus.cli.main import main
 from isthmus.data.reader import read
+from isthmus.data.recording import write
 from isthmus.deploy.controller import Controller
 from isthmus.identify.excite import Judge, Waves, chirp, excite
 from isthmus.identify.fit import fit
@@ -87,6 +88,11 @@ def test_the_command_writes_targets_that_a_robot_can_play(pendulum, tmp_path, ca
     played = np.array([controller.tick(still) for _ in range(len(episode))])
     assert np.allclose(played, episode.target, atol=1e-6)
     assert set(episode.origin["expected"]) == {"joint_damping"}
+    write(tmp_path / "out.mcap", record(pendulum, pendulum.space.nominal, episode.target, seed=1))
+    identify = ["identify", "pendulum", str(tmp_path / "out.mcap"), "--only", "joint_damping", "--expected"]
+    assert main([*identify, str(tmp_path / "probe.mcap")]) == 0
+    assert "came out" in capsys.readouterr().out
+    assert main([*identify, str(tmp_path / "out.mcap")]) == 2
     capsys.readouterr()
     for wrong in (["--seconds", "0"], ["--tries", "0"], ["--only", "joint_dampin"], ["-o", str(tmp_path / "a.txt")]):
         assert main(["excite", "pendulum", *wrong]) == 2

@@ -57,13 +57,14 @@ def plain(**figures_) -> Unit:
 
 
 def test_a_motor_that_is_ideal_needs_no_more(tmp_path):
-    robot = bench_file(tmp_path / "a.csv", plain())
+    robot = bench_file(tmp_path / "a.csv", plain(), seconds=20)
     found = climb_bench(get_robot("go1"), read_bench([tmp_path / "a.csv"], robot))
     assert found.chosen == "ideal"
     assert found.learned is None
     assert found.tried[0].held_out == pytest.approx(0.02, rel=0.1)
 
 
+@pytest.mark.slow
 def test_planted_friction_and_lag_are_found(tmp_path):
     planted = {"coulomb": 0.6, "viscous": 0.05, "lag": 0.02}
     robot = bench_file(tmp_path / "a.csv", plain(**planted))
@@ -75,6 +76,7 @@ def test_planted_friction_and_lag_are_found(tmp_path):
     assert chosen.values["motor_lag"] + chosen.values["motor_action_delay"] == pytest.approx(0.02, rel=0.15)
 
 
+@pytest.mark.slow
 def test_what_no_figure_explains_takes_a_network(tmp_path):
     odd = lambda error, qd: 3.0 * np.tanh(8.0 * error) * np.exp(-((qd / 3.0) ** 2))
     robot = bench_file(tmp_path / "a.csv", plain(), extra=odd)

@@ -15,7 +15,7 @@ from isthmus.data.recording import write
 from isthmus.errors import BadInput
 from isthmus.gap.residual import Residual
 from isthmus.identify.missing import learn
-from isthmus.identify.rollout import features, silent, with_force
+from isthmus.identify.rollout import LOOKS, features, silent, with_force
 from isthmus.identify.study import errors, prepare
 from isthmus.identify.twin import Twin
 from isthmus.robots import get_robot
@@ -35,7 +35,7 @@ def odd(pendulum):
     """A pendulum with Stribeck friction, which its model lacks, and a recording of it."""
     unit = Unit(motors={"stribeck": (0.4,), "stribeck_speed": (0.8,)})
     truth = dataclasses.replace(pendulum, unit=unit)
-    return truth, record(truth, truth.space.nominal, waves(truth, 20.0), seed=2)
+    return truth, record(truth, truth.space.nominal, waves(truth, 12.0), seed=2)
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,7 @@ def test_a_learned_force_takes_most_of_the_error_off_what_it_did_not_see(pendulu
     assert excess["learned"] < 0.3 * excess["bare"]
 
 
+@pytest.mark.slow
 def test_where_nothing_is_missing_next_to_nothing_is_learned(pendulum):
     episode = record(pendulum, pendulum.space.nominal, waves(pendulum, 12.0), seed=5)
     parts = prepare(pendulum, [episode], pendulum.prior, ahead=0.3, threads=1)
@@ -83,7 +84,7 @@ def test_features_are_those_that_the_force_reads(pendulum, parts):
     residual = Residual(pendulum, parts.train, parts.floor, (), threads=1)
     S = len(parts.train)
     x, qpos = features(residual, silent(pendulum, "body", ("hinge",)), pendulum.space.nominal, np.zeros((S, 2)))
-    assert x.shape[:4] == (S, parts.train.ticks, pendulum.substeps, 1)
+    assert x.shape[:4] == (S, parts.train.ticks, LOOKS, 1)
     assert np.allclose(qpos[:, 0, 0], parts.train.qpos)
     assert np.allclose(x[:, 0, 0, 0, 0], np.sin(parts.train.qpos[:, 0]))
     assert np.allclose(x[:, 0, 0, 0, 2], parts.train.qvel[:, 0])

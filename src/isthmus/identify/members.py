@@ -7,6 +7,8 @@ where the data did not say.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol
 
@@ -28,6 +30,21 @@ EDGE = 0.995
 """Share of the training features inside the region."""
 ROOM = 1.5
 """Largest force that is ever given, times the largest in training."""
+
+
+FEW = 30_000
+"""Rows of features below which a second thread costs more than it does."""
+
+
+@contextmanager
+def one_thread(wanted: bool) -> Iterator[None]:
+    before = torch.get_num_threads()
+    if wanted:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class Problem(Protocol):
@@ -68,6 +85,10 @@ class Members:
     def improve(self, x: np.ndarray, problem: Problem) -> float:
         """Fit the members to the problem; returns the cost of what they left out, as a share of that before."""
         scaled = torch.from_numpy((x - self.mean) / self.std).float()
+        with one_thread(scaled.shape[:4].numel() < FEW):
+            return self._improve(scaled, problem)
+
+    def _improve(self, scaled: torch.Tensor, problem: Problem) -> float:
         with torch.no_grad():
             before = self(scaled).mean(0, keepdim=True)
         optimizer = torch.optim.Adam(self.parts, lr=RATE, weight_decay=1e-5)

@@ -30,7 +30,9 @@ from isthmus.sim.sources import target_joints
 from isthmus.world import Belief
 
 ROUNDS = 5
-"""Of linearising and learning."""
+"""Of linearising and learning, at most."""
+SETTLED = 0.97
+"""A round that leaves a larger part of the cost than this is the last."""
 PUSH = (0.5, 1.0)
 """m/s² and rad/s²: what forces are varied by, as the acceleration that they would give."""
 
@@ -67,9 +69,10 @@ def learn(
         at, found = descend(residual, nothing, np.zeros(0), e, xi, steps=8)
         xi = at.xi
         cost = float(loss(found.r).sum() / max(residual.seen.sum(), 1))
+        settled = best is not None and cost > SETTLED * best[0]
         if best is None or cost < best[0]:
             best = (cost, law)
-        if i == ROUNDS:
+        if i == ROUNDS or settled:
             break
         bare = Residual(robot, segments, noise, (), threads)
         x, qpos = features(bare, law, e, xi)

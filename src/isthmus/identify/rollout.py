@@ -12,6 +12,9 @@ from isthmus.sim.features import BodyReader, body_reader, motor_reader
 from isthmus.sim.learned import Ensemble, Kind, Learned
 from isthmus.sim.robot import Robot
 
+LOOKS = 3
+"""Physics steps of a tick whose mean stands for the tick."""
+
 
 def with_force(robot: Robot, learned: Learned) -> Robot:
     """The robot with one more learned force."""
@@ -66,9 +69,10 @@ class _Tape(Engine):
 
 
 def features(residual: Residual, learned: Learned, e: np.ndarray, xi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """x, (S, ticks, substeps, groups, features), and qpos there, (S, ticks, substeps, nq), in the world e from starts ξ.
+    """x, (S, ticks, looks, groups, features), and qpos there, (S, ticks, looks, nq), in the world e from starts ξ.
 
-    A group is a motor that shares the force, or the whole body. `learned` acts, too.
+    A look is at one of a few physics steps of a tick; a group is a motor that shares the force, or the whole body. `learned`
+    acts, too.
     """
     robot, segments = residual.robot, residual.segments
     S, ticks = len(segments), segments.ticks
@@ -79,7 +83,9 @@ def features(residual: Residual, learned: Learned, e: np.ndarray, xi: np.ndarray
     for t in range(ticks):
         tape.replay(segments.target[:, t])
     x, q = (np.stack(noted, axis=1) for noted in (tape.noted, tape.states))
-    return x.reshape(S, ticks, robot.substeps, *x.shape[2:]), q.reshape(S, ticks, robot.substeps, -1)
+    looks = np.unique(np.linspace(0, robot.substeps - 1, LOOKS).round().astype(int))
+    x, q = (a.reshape(S, ticks, robot.substeps, *a.shape[2:])[:, :, looks] for a in (x, q))
+    return x, q
 
 
 def motors_of(robot: Robot, learned: Learned) -> list[int]:

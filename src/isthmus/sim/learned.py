@@ -140,8 +140,8 @@ class Learned:
                 weights=tuple(part(f"weights{i}") for i in range(layers)),
                 biases=tuple(part(f"biases{i}") for i in range(layers)),
                 **{name: part(name) for name in ("mean", "scale", "root", "unit")},
-                reach=float(arrays["reach"]),
-                doubt=float(arrays["doubt"]),
+                reach=part("reach").item(),
+                doubt=part("doubt").item(),
             )
         except (KeyError, ValueError, IndexError, TypeError):
             raise BadInput(f"{where} holds a learned force that cannot be read.") from None
