@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 from test_gap_residual import record, waves
-from test_learned import whole
+from test_learned import driven, whole
 
 from isthmus.cli.main import main
 from isthmus.data.recording import write
@@ -35,7 +35,7 @@ def odd(pendulum):
     """A pendulum with Stribeck friction, which its model lacks, and a recording of it."""
     unit = Unit(motors={"stribeck": (0.4,), "stribeck_speed": (0.8,)})
     truth = dataclasses.replace(pendulum, unit=unit)
-    return truth, record(truth, truth.space.nominal, waves(truth, 12.0), seed=2)
+    return truth, record(truth, truth.space.nominal, waves(truth, 8.0), seed=2)
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,14 @@ def parts(pendulum, odd):
     return prepare(pendulum, [odd[1]], pendulum.prior, ahead=0.3, threads=1)
 
 
-@pytest.fixture(scope="module")
-def force(pendulum, parts):
-    return learn(pendulum, parts.train, pendulum.space.nominal, parts.floor, "motor", ("hinge",), threads=1)
+@pytest.fixture
+def force():
+    return driven("pendulum").unit.learned[0]
 
 
-def test_a_learned_force_takes_most_of_the_error_off_what_it_did_not_see(pendulum, odd, parts, force):
+def test_a_learned_force_takes_most_of_the_error_off_what_it_did_not_see(pendulum, odd, parts):
     e, floor = pendulum.space.nominal, parts.floor
+    force = learn(pendulum, parts.train, e, floor, "motor", ("hinge",), rounds=2, threads=1)
     robots = {"truth": odd[0], "bare": pendulum, "learned": with_force(pendulum, force)}
     left = {name: errors(robot, parts.held_out, floor, floor, [e], 1)[0].overall for name, robot in robots.items()}
     assert left["bare"] > 1.5 * left["truth"]
@@ -157,6 +158,7 @@ def test_train_evaluate_and_resume_on_a_twin(pendulum, force, tmp_path, capsys):
 # The commands --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_residual_adds_a_force_to_a_twin_only_if_it_helps(pendulum, odd, tmp_path, capsys):
     twin = tmp_path / "desk.twin"
     Twin("pendulum", pendulum.model_hash, pendulum.prior.nominal()).save(twin)

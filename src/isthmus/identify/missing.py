@@ -54,6 +54,7 @@ def learn(
     kind: Kind,
     names: tuple[str, ...],
     seed: int = 0,
+    rounds: int = ROUNDS,
     threads: int = 0,
     report: Callable[[float, Round], None] = lambda done, found: None,
 ) -> Learned:
@@ -63,7 +64,7 @@ def learn(
     best: tuple[float, Learned] | None = None
     nets: Members | None = None
     xi = None
-    for i in range(ROUNDS + 1):
+    for i in range(rounds + 1):
         residual = Residual(with_force(robot, law) if i else robot, segments, noise, (), threads)
         nothing = prior(Belief(robot.space), residual.space)
         at, found = descend(residual, nothing, np.zeros(0), e, xi, steps=8)
@@ -72,7 +73,7 @@ def learn(
         settled = best is not None and cost > SETTLED * best[0]
         if best is None or cost < best[0]:
             best = (cost, law)
-        if i == ROUNDS or settled:
+        if i == rounds or settled:
             break
         bare = Residual(robot, segments, noise, (), threads)
         x, qpos = features(bare, law, e, xi)
@@ -82,7 +83,7 @@ def learn(
             nets = Members(x, problem.scale(), tools.outputs, seed)
         left = nets.improve(x, problem)
         law = nets.law(law, x)
-        report((i + 1) / (ROUNDS + 1), Round(cost, left))
+        report((i + 1) / (rounds + 1), Round(cost, left))
     assert best is not None
     return best[1]
 
