@@ -52,9 +52,6 @@ def episode(robot: Robot, t: np.ndarray, target: np.ndarray, **signals: np.ndarr
     n, signals_ = len(t), robot.contract.signals
     missing = {s.name: np.full((n, s.size), np.nan) for s in signals_}
     seen = {s.name: np.asarray(signals.get(s.name, missing[s.name]), float).reshape(n, -1) for s in signals_}
-        s.name: np.asarray(signals.get(s.name, np.full((n, s.size), np.nan)), float).reshape(n, -1)
-        for s in robot.contract.signals
-    }
     target = np.asarray(target, float).reshape(n, -1)
     return Episode(robot.contract, np.asarray(t, float) - float(t[0]), seen, target, target, origin={"source": "import"})
 
