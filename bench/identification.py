@@ -26,7 +26,7 @@ import numpy as np
 
 from bench import planted
 from bench.__main__ import commit
-from bench.other import Other
+from bench.other import Other, installed
 from bench.planted import Problem, Work
 from isthmus.gap.residual import Residual
 from isthmus.identify import descend
@@ -247,6 +247,9 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("-o", "--out", type=Path, help="file for the table")
     args = parser.parse_args()
+    if not installed():
+        say("mujoco.sysid lacks its dependencies; install them with: pip install 'mujoco[sysid]'.")
+        return 2
     rows = [HEAD, "|---" * (HEAD.count("|") - 1) + "|"]
     for name in args.problem or PROBLEMS:
         for known in (True, False):

@@ -81,8 +81,6 @@ class Other:
 
     def __init__(self, problem: Problem, known: bool, threads: int, keep: bool = False):
         """With starts that are `known`, or else to be found too; `keep` compiles a model once for all segments."""
-        if not installed():
-            raise BadInput("mujoco.sysid lacks its dependencies; install them with: pip install 'mujoco[sysid]'.")
         self.problem, self.known, self.keep, self.work = problem, known, keep, Work()
         self.segments: Segments = problem.known if known else problem.guessed
         robot = problem.robot
