@@ -139,10 +139,10 @@ def test_train_evaluate_and_resume_on_a_twin(pendulum, force, tmp_path, capsys):
     twin = tmp_path / "desk.twin"
     Twin("pendulum", pendulum.model_hash, pendulum.prior, Unit(motors={"stribeck": (0.3,)}, learned=(force,))).save(twin)
     run = tmp_path / "run"
-    assert main(["train", "pendulum/swingup", "--belief", str(twin), "--steps", "20000", "--worlds", "32", "-o", str(run)]) == 0
+    assert main(["train", "pendulum/swingup", "--belief", str(twin), "--steps", "8000", "--worlds", "32", "-o", str(run)]) == 0
     found = runs.load(run)
     assert found.task.robot.unit.hash == Twin.load(twin).unit.hash == found.plan.unit
-    assert main(["train", "--resume", "--steps", "24000", "-o", str(run), "--json"]) == 0
+    assert main(["train", "--resume", "--steps", "12000", "-o", str(run), "--json"]) == 0
     capsys.readouterr()
     results = {}
     for name, options in {"own": [], "twin": ["--twin", str(twin)], "nominal": ["--nominal"]}.items():
