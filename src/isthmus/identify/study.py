@@ -1,6 +1,6 @@
 """From recordings to a fitted robot, and how well it predicts what it was not fitted to.
 
-tracks -> noise -> horizon -> segments -> fit on four fifths -> errors on both parts
+suspect -> tracks -> noise -> horizon -> segments -> fit on four fifths -> errors on both parts
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from isthmus.gap.horizon import horizon
 from isthmus.gap.noise import floor
 from isthmus.gap.residual import Component, Components, Residual, skipped
 from isthmus.gap.segments import Segments, cut
+from isthmus.gap.suspect import cleaned, refuse, suspect
+from isthmus.gap.suspect.finding import Finding
 from isthmus.gap.tracks import own_rate, tracks
 from isthmus.identify.descend import descend
 from isthmus.identify.fit import Fit, fit
@@ -59,6 +61,8 @@ class Study:
     """At the belief's median, on the segments fitted to and on those held out."""
     after: tuple[Errors, Errors | None]
     """At the optimum."""
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with the recordings."""
 
 
 def study(
@@ -69,8 +73,18 @@ def study(
     ahead: float = 0.0,
     threads: int = 0,
     report: Callable[[int, float], None] = lambda step, cost: None,
+    findings: Sequence[Finding] | None = None,
+    trust: bool = False,
 ) -> Study:
-    """Fit the robot to recordings, predicting `ahead` seconds; 0 chooses the horizon."""
+    """Fit the robot to recordings, predicting `ahead` seconds; 0 chooses the horizon.
+
+    `findings` are those of `suspect` on these recordings, if the caller has looked already. What can be handled is; the rest
+    is refused, unless there is `trust` in the recordings as they are.
+    """
+    findings = suspect(robot, episodes) if findings is None else findings
+    if not trust:
+        refuse(findings)
+    episodes = cleaned(episodes, findings)
     robot = robot.at_rate(own_rate(episodes, robot.contract))
     found = tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
     components = Components(robot.contract)
@@ -88,7 +102,7 @@ def study(
     fitted_to = errors(robot, train, noise, fitted.noise, worlds, threads)
     held = errors(robot, held_out, noise, fitted.noise, worlds, threads) if held_out else (None, None)
     before, after = zip(fitted_to, held, strict=True)
-    return Study(fitted, noise, (ticks - skip) / robot.contract.rate, train, held_out, before, after)
+    return Study(fitted, noise, (ticks - skip) / robot.contract.rate, train, held_out, before, after, tuple(findings))
 
 
 def split(segments: Segments) -> tuple[Segments, Segments | None]:
