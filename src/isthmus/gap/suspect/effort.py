@@ -18,7 +18,7 @@ from isthmus.gap.parabola import HALF, SLOPE, VALUE
 from isthmus.gap.suspect.agree import SLUGGISH, Relation, View, joined, told
 from isthmus.gap.suspect.finding import Finding, Kind
 from isthmus.gap.suspect.follow import Match, Stretch, exchanged, likelier, match, verdicts
-from isthmus.sim.actuators import friction
+from isthmus.sim.actuators import Actuators, friction
 from isthmus.sim.robot import Robot
 from isthmus.sim.sources import column_sources, target_joints
 
@@ -145,8 +145,8 @@ def needed(robot: Robot, measured: np.ndarray, tick: float) -> np.ndarray:
         if not data.ncon:
             out[k] = data.qfrc_inverse[joints[1]] if joints else _by_moments(model, data)
     if joints:
-        lost = [np.array(row or (0.0,) * out.shape[1]) for row in (robot.motors.coulomb, robot.motors.viscous)]
-        out += friction(speed[:, joints[1]], *lost)
+        figures = Actuators(robot.driven, out.shape[1], tick, frozenset()).nominal
+        out += friction(speed[:, joints[1]], np.zeros(1), figures, rich=False)
     return out
 
 
