@@ -111,6 +111,23 @@ def test_it_begins_as_the_policy_that_it_starts_from(tmp_path):
     assert tuner.run.plan.start == start.origin
 
 
+@pytest.mark.parametrize("name", [NAME, "go1/walk"])
+def test_a_teacher_begins_as_the_policy_that_ignored_e(tmp_path, name):
+    start = trained(tmp_path / "a", name)
+    plan = plan_from(start, start.task, 0.0, teach=True)
+    assert (plan.method, plan.context.source) == ("teacher", "privileged")
+    tuner = FineTuner(runs.create(tmp_path / "f", replace(plan, steps=1), start.task, start.belief))
+    tuner.adopt(start)
+    before, seen = runs.load_actor(start), tuner.collector.observation
+    with torch.no_grad():
+        assert torch.allclose(tuner.actor.act(seen), before.act(seen[:, : before.seen]), atol=1e-6)
+    tuner.iteration = finetune.SETTLING
+    tuner.iterate()
+    first = tuner.actor.body.state_dict()["0.weight"][:, tuner.actor.seen :]
+    assert first.abs().max() > 0, "it begins to listen"
+    assert tuner.iterate()["kl_from_start"] > 0
+
+
 def test_it_begins_at_the_last_level(tmp_path):
     task = get_task("go1/walk")
     run = runs.create(tmp_path / "a", Plan("go1/walk", settings=SMALL), task, task.robot.prior)
@@ -348,12 +365,14 @@ def test_runs_and_options_that_do_not_fit_are_one_sentence(tmp_path, capsys, mon
     monkeypatch.chdir(tmp_path)
     trained(tmp_path / "a")
     trained(tmp_path / "cart", "cartpole/balance")
+    student_run(tmp_path / "s")
     before = sorted(tmp_path.rglob("*"))
     for options, hint in (
         (["--from", "absent"], "absent is not a run"),
         (["--from", "cart"], "for cartpole, not for pendulum"),
         (["--from", "a", "--teacher", "a"], "--teacher does not go with --from"),
         (["--from", "a", "--method", "rma"], "--method does not go with --from"),
+        (["--from", "s", "--method", "teacher"], "s cannot go on as a teacher"),
         (["--from", "a", "--history", "2"], "--history does not go with --from"),
         (["--from", "a", "--blind-critic"], "--blind-critic does not go with --from"),
         (["--from", "a", "--kl", "-1"], "--kl must be a finite number"),

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from isthmus.errors import BadInput
 from isthmus.learn.actor import Actor, Memory, forget
-from isthmus.learn.context import Estimator, Guessed, Recurrent, Told
+from isthmus.learn.context import Estimator, Recurrent, Told
 from isthmus.learn.mirror import Symmetric
 from isthmus.learn.nets import descend
 from isthmus.learn.residual import check_robot
@@ -70,7 +70,7 @@ class Distiller(Trainer):
         self.modules["teacher"] = self.teacher
         self.parameters = [*self.estimator.net.parameters()]
         if self.goal == "student":
-            self.parameters += _body(self.actor).parameters()
+            self.parameters += self.actor.body.parameters()
         self.optimizer = torch.optim.Adam(self.parameters, lr=plan.settings.step_size, fused=True)
         self.memory = self.actor.memory(self.env.n)
         self.fresh = torch.ones(self.env.n, 1)
@@ -84,7 +84,7 @@ class Distiller(Trainer):
     def adopt(self, teacher: Actor) -> None:
         """Take over a teacher: as the one to ask, and its policy and statistics as the student's first."""
         self.teacher.load_state_dict(teacher.state_dict())
-        _body(self.actor).load_state_dict(_body(teacher).state_dict())
+        self.actor.body.load_state_dict(teacher.body.state_dict())
         k, f = self.actor.seen, self.actor.frame
         with torch.no_grad():
             for name in ("mean", "var"):
@@ -202,21 +202,9 @@ class Distiller(Trainer):
         self.memory = {k: tensors[f"memory.{k}"] for k in self.memory}
 
 
-def _inner(actor: Actor) -> nn.Module:
-    """The network without its symmetry."""
-    return actor.net.net if isinstance(actor.net, Symmetric) else actor.net
-
-
-def _body(actor: Actor) -> nn.Module:
-    """π(x, z), whoever gives z."""
-    inner = _inner(actor)
-    assert isinstance(inner, Told | Guessed)
-    return inner.body
-
-
 def told_z(teacher: Actor, x: Tensor) -> Tensor:
     """μ of normalised observations, (n, inputs), laid out as an estimator's ẑ."""
-    told = _inner(teacher)
+    told = teacher.inner
     assert isinstance(told, Told)
     z = told.encoder(x[:, told.k :])
     if not isinstance(teacher.net, Symmetric):

@@ -43,7 +43,7 @@ class Args:
     reach: float = 0.5
     """With --base, part of the task's reach that the correction may use, above 0 and up to 1."""
     start: Annotated[Path | None, tyro.conf.arg(name="from")] = None
-    """Run to fine-tune: begin with its policy and its critic."""
+    """Run to fine-tune: begin with its policy and its critic; with --method teacher one that ignored e becomes a teacher."""
     kl: float = 0.05
     """With --from, how far the policy may move, nats per action vector; 0 sets no bound."""
     blind_critic: bool = False
@@ -166,7 +166,7 @@ def _new(args: Args):
     minutes = args.minutes if args.minutes or args.steps else budget(args.task, args.method)
     weights = None
     if start:
-        plan = plan_from(start, task, args.kl)
+        plan = plan_from(start, task, args.kl, teach=args.method == "teacher")
     else:
         context = methods.context_of(args.method, args.memory, args.history, args.every, teacher)
         base, weights = read_base(args.base, task, args.reach) if args.base is not None else (None, None)
@@ -192,7 +192,8 @@ def _check_together(args: Args) -> None:
     """Options that say nothing, or contradict each other, are errors."""
     looking = ("memory", "history", "every")
     if args.start is not None:
-        for option in _given(args, "method", "teacher", "base", "reach", "blind_critic", *looking):
+        fixed = ("teacher", "base", "reach", "blind_critic", *looking)
+        for option in _given(args, *fixed, *(() if args.method == "teacher" else ("method",))):
             raise BadInput(f"{option} does not go with --from: what a policy is stays as it is in {args.start}.")
         return
     if args.method not in ("student", "rma"):

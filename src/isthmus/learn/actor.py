@@ -93,6 +93,17 @@ class Actor(nn.Module):
             inputs = inputs.then_swap(context.size)
         return Symmetric(net, inputs, reflection([shape.action()], shape.mirror))
 
+    @property
+    def inner(self) -> nn.Module:
+        """The network without its symmetry."""
+        return self.net.net if isinstance(self.net, Symmetric) else self.net
+
+    @property
+    def body(self) -> nn.Module:
+        """π(x, z), whoever gives z; π(x) where nobody does."""
+        inner = self.inner
+        return inner.body if isinstance(inner, Told | Guessed) else inner
+
     def memory(self, n: int) -> Memory:
         """What an actor remembers before its first tick."""
         m = self.shape.target.size
