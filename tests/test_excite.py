@@ -12,10 +12,13 @@ from isthmus.cli.main import main
 from isthmus.data.reader import read
 from isthmus.data.recording import write
 from isthmus.deploy.controller import Controller
-from isthmus.identify.excite import Judge, Waves, chirp, excite
+from isthmus.deploy.operator import Operator
+from isthmus.identify.courses import Walks, Waves
+from isthmus.identify.excite import Judge, excite
 from isthmus.identify.fit import fit
 from isthmus.identify.study import prepare
 from isthmus.robots import get_robot
+from isthmus.tasks import get_task
 
 RNG = np.random.default_rng
 
@@ -30,19 +33,19 @@ NAMES = ("joint_damping", "joint_friction", "action_delay")
 
 @pytest.fixture(scope="module")
 def found(pendulum):
-    return excite(pendulum, pendulum.prior, 4.0, 0.3, NAMES, tries=60, threads=1)
+    return excite(Judge(pendulum, pendulum.prior, Waves(pendulum, 4.0), 0.3, NAMES, threads=1), tries=60)
 
 
 def test_it_is_worth_more_than_a_chirp_and_keeps_inside_the_limits(pendulum, found):
-    judge = Judge(pendulum, pendulum.prior, 4.0, 0.3, NAMES, threads=1)
+    judge = Judge(pendulum, pendulum.prior, Waves(pendulum, 4.0), 0.3, NAMES, threads=1)
     assert found.beyond == 0
-    assert found.worth > judge.experiment(chirp(pendulum, 4.0)).worth + 0.5
+    assert found.worth > judge.experiment(judge.course.by_hand()).worth + 0.5
 
 
 def test_what_is_expected_is_what_a_fit_finds(pendulum, found):
     """The spread that was promised, within a factor of two, for a fit of the same parameters to a noisy recording."""
     belief = pendulum.prior.fix({n: float(pendulum.space[n].nominal) for n in pendulum.prior.free().names if n not in NAMES})
-    expected = Judge(pendulum, belief, 4.0, 0.3, NAMES, threads=1).experiment(found.targets)
+    expected = Judge(pendulum, belief, Waves(pendulum, 4.0), 0.3, NAMES, threads=1).experiment(found.targets)
     episode = record(pendulum, belief.median(), found.targets, seed=3)
     parts = prepare(pendulum, [episode], belief, ahead=0.3, threads=1)
     done = fit(pendulum, parts.train, belief, parts.floor, NAMES, threads=1)
@@ -52,7 +55,7 @@ def test_what_is_expected_is_what_a_fit_finds(pendulum, found):
 
 
 def test_doing_it_twice_tells_more_and_standing_still_nothing(pendulum, found):
-    judge = Judge(pendulum, pendulum.prior, 4.0, 0.3, NAMES, threads=1)
+    judge = Judge(pendulum, pendulum.prior, Waves(pendulum, 4.0), 0.3, NAMES, threads=1)
     once = judge.information(found.targets[None])[0]
     both = judge.information(np.stack([found.targets, found.targets]))
     assert np.allclose(both[0], both[1])
@@ -97,3 +100,53 @@ def test_the_command_writes_targets_that_a_robot_can_play(pendulum, tmp_path, ca
     for wrong in (["--seconds", "0"], ["--tries", "0"], ["--only", "joint_dampin"], ["-o", str(tmp_path / "a.txt")]):
         assert main(["excite", "pendulum", *wrong]) == 2
     assert "joint_damping" in capsys.readouterr().err
+
+
+# Commands to a policy -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def walker(tmp_path_factory):
+    """A run of a policy that has hardly learnt to walk."""
+    from isthmus.learn import runs
+    from isthmus.learn.ppo import PPO
+    from isthmus.learn.trainer import PPOTrainer
+
+    task = get_task("go1/walk")
+    small = PPO(worlds=8, ticks=8, minibatch=32, hidden=(16,), critic_hidden=(16,))
+    run = runs.create(tmp_path_factory.mktemp("walker") / "run", runs.Plan(task.name, settings=small), task, task.robot.prior)
+    PPOTrainer(run).save()
+    return run
+
+
+def test_commands_hold_for_a_second_and_can_be_written_down(walker):
+    from isthmus.learn.runs import load_actor
+
+    walks = Walks(load_actor(walker), walker.task, 3.0)
+    orders = walks(RNG(0).standard_normal((1, walks.size)))
+    rate = round(walker.task.robot.contract.rate)
+    assert orders.shape == (1, 3 * rate, 3)
+    assert (orders == np.repeat(orders[:, ::rate], rate, axis=1)).all()
+    signal = walker.task.command.signal
+    operator = Operator((signal,), tuple(walks.entries(orders[0])))
+    told = np.array([operator.row(tick / rate) for tick in range(3 * rate)])
+    assert np.allclose(told, orders[0])
+    assert np.ptp(walks.by_hand(), axis=0)[0] > 0
+
+
+def test_a_walk_tells_of_the_ground_and_its_replay_is_what_the_policy_did(walker, capsys):
+    """The recorded targets, replayed, give the recorded motion: the residual of the true world is nothing."""
+    robot = walker.task.robot
+    from isthmus.learn.runs import load_actor
+
+    judge = Judge(robot, robot.prior, Walks(load_actor(walker), walker.task, 2.0), 0.2, ("payload", "kp"), threads=1)
+    found = judge.experiment(judge.course.by_hand())
+    assert found.targets.shape == (len(found.orders), 12)
+    assert found.worth > 1.0
+    path = str(walker.folder)
+    options = ["--policy", path, "--seconds", "2", "--horizon", "0.2", "--tries", "2", "--only", "payload", "--json"]
+    assert main(["excite", "go1", *options]) == 0
+    assert json.loads(capsys.readouterr().out)["commands"]
+    assert main(["excite", "go1", *options, "-o", "probe.controller"]) == 2
+    assert main(["excite", "pendulum", "--policy", path]) == 2
+    assert "for go1, not for pendulum" in capsys.readouterr().err

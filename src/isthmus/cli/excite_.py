@@ -3,12 +3,13 @@
 example: isthmus excite unit7.twin --seconds 10 -o probe.mcap
 
 example: isthmus excite pendulum --only joint_friction strength -o probe.controller
+example: isthmus excite unit7.twin --policy runs/walk --only ground_friction payload
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
+    from isthmus.identify.courses import Walks, Waves
     from isthmus.identify.excite import Experiment
     from isthmus.sim.robot import Robot
     from isthmus.world import Belief
@@ -32,6 +34,8 @@ class Args:
     """Twin whose unknowns the experiment is for; or a robot, as in `isthmus list`, or a model or config file."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """File for the targets: NAME.controller to run on the robot, or NAME.mcap with what is expected to be recorded."""
+    policy: Path | None = None
+    """Run whose policy moves the robot: the experiment is then commands to it, not targets of the motors."""
     seconds: float = 10.0
     """Length of the experiment."""
     only: tuple[str, ...] = ()
@@ -49,13 +53,16 @@ class Args:
 
 
 def run(args: Args) -> int:
-    from isthmus.identify.excite import Judge, chirp, excite
+    from isthmus.identify.courses import Walks
+    from isthmus.identify.excite import Judge, excite
     from isthmus.identify.fit import free
     from isthmus.identify.twin import Twin, is_twin
     from isthmus.robots import get_robot
 
     if args.out is not None and args.out.suffix not in (".mcap", ".controller"):
         raise BadInput(f"-o takes a file NAME.mcap or NAME.controller, not {args.out}.")
+    if args.policy is not None and args.out is not None and args.out.suffix == ".controller":
+        raise BadInput("with --policy the controller is that of the policy; the commands are printed, and go into NAME.mcap.")
     if not 1.0 <= args.seconds <= 600.0:
         raise BadInput("--seconds must be between 1 and 600.")
     if not 0.02 <= args.horizon <= 0.5 * args.seconds:
@@ -73,30 +80,47 @@ def run(args: Args) -> int:
     if not names:
         raise BadInput("nothing is left to find out: every parameter is fixed.")
     began = time.perf_counter()
+    course = _course(args.policy, robot, args.seconds)
+    judge = Judge(robot, belief, course, args.horizon, names)
     with show.bar(f"experiments with {robot.name}") as bar:
-        found = excite(
-            robot, belief, args.seconds, args.horizon, names, args.tries, args.seed,
-            report=lambda done, worth: bar.update(done, f"worth {worth:.1f} nats"),
-        )  # fmt: skip
+        found = excite(judge, args.tries, args.seed, lambda done, worth: bar.update(done, f"worth {worth:.1f} nats"))
     if found.beyond > 0:
         raise BadInput(
             f"no experiment keeps inside the limits of {robot.name}: the best exceeds them by {100 * found.beyond:.0f} %; "
             "more --tries may help."
         )
-    plain = Judge(robot, belief, args.seconds, args.horizon, names).experiment(chirp(robot, args.seconds))
+    plain = judge.experiment(course.by_hand())
     parent = twin.hash if twin else belief.hash
+    commands = course.entries(found.orders) if isinstance(course, Walks) else []
     if args.out is not None:
-        _write(args.out, robot, belief, found, parent)
+        _write(args.out, robot, belief, found, parent, commands)
     if args.json:
-        show.emit(_record(args, robot, belief, found, plain, parent, time.perf_counter() - began))
+        show.emit(_record(args, robot, belief, found, plain, parent, commands, time.perf_counter() - began))
         return 0
     _tell(robot, belief, found, plain)
+    if commands:
+        show.say("give these commands to the policy: isthmus run POLICY.controller --command " + " ".join(commands))
     if args.out is not None:
         show.say(f"wrote {args.out}")
     return 0
 
 
-def _write(path: Path, robot: Robot, belief: Belief, found: Experiment, parent: str) -> None:
+def _course(policy: Path | None, robot: Robot, seconds: float) -> Waves | Walks:
+    """Waves of the motors, or commands to the policy of a run."""
+    from isthmus.identify.courses import Walks, Waves
+
+    if policy is None:
+        return Waves(robot, seconds)
+    from isthmus.learn import runs
+    from isthmus.learn.residual import check_robot
+
+    run = runs.load(policy)
+    task = replace(run.task, robot=robot)
+    check_robot(run, task, f"the policy {policy}")
+    return Walks(runs.load_actor(run), task, seconds)
+
+
+def _write(path: Path, robot: Robot, belief: Belief, found: Experiment, parent: str, commands: list[str]) -> None:
     if path.suffix == ".controller":
         from isthmus.identify.player import save_player
 
@@ -116,7 +140,7 @@ def _write(path: Path, robot: Robot, belief: Belief, found: Experiment, parent: 
         engine.step(u[None])
     y = np.array(rows)
     expected = {n: list(found.belief().interval(n, LEVEL)) for n in found.space.names}
-    origin = {"source": "sim", "parents": [parent], "expected": expected}
+    origin = {"source": "sim", "parents": [parent], "expected": expected} | ({"commands": commands} if commands else {})
     signals = {name: y[:, where] for name, where in robot.contract.slices().items()}
     times = np.arange(len(y)) / robot.contract.rate
     write(path, Episode(robot.contract, times, signals, found.targets, found.targets, origin=origin))
@@ -128,9 +152,16 @@ def _rows(belief: Belief, found: Experiment, plain: Experiment) -> list[tuple[st
 
 
 def _record(
-    args: Args, robot: Robot, belief: Belief, found: Experiment, plain: Experiment, parent: str, seconds: float
+    args: Args,
+    robot: Robot,
+    belief: Belief,
+    found: Experiment,
+    plain: Experiment,
+    parent: str,
+    commands: list[str],
+    seconds: float,
 ) -> dict[str, Any]:
-    names = ("before", "expected", "expected_of_a_chirp")
+    names = ("before", "expected", "expected_by_hand")
     return {
         "robot": robot.name,
         "inputs": [parent],
@@ -138,8 +169,9 @@ def _record(
         "experiment_seconds": args.seconds,
         "level": LEVEL,
         "worth": found.worth,
-        "worth_of_a_chirp": plain.worth,
+        "worth_by_hand": plain.worth,
         "parameters": {n: dict(zip(names, map(list, ranges), strict=True)) for n, *ranges in _rows(belief, found, plain)},
+        "commands": commands,
         "seconds": seconds,
     }
 
@@ -149,5 +181,5 @@ def _tell(robot: Robot, belief: Belief, found: Experiment, plain: Experiment) ->
     for name, *ranges in _rows(belief, found, plain):
         rows.append([name, robot.space[name].unit, *(f"{low:.3g} to {high:.3g}" for low, high in ranges)])
     rows.sort(key=lambda row: row[0])
-    show.out.print(show.table("90 % intervals", ["parameter", "unit", "now", "expected", "of a chirp"], rows))
-    show.say(f"worth {found.worth:.1f} nats; a chirp of the same length {plain.worth:.1f}.")
+    show.out.print(show.table("90 % intervals", ["parameter", "unit", "now", "expected", "by hand"], rows))
+    show.say(f"worth {found.worth:.1f} nats; one by hand of the same length {plain.worth:.1f}.")
