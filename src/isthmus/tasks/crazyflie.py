@@ -154,6 +154,7 @@ def hover() -> Task:
             Seen("thrust", MOTORS, lambda s: s.torque / HOVER - 1.0),
             Seen("target", MOTORS, lambda s: s.target / HOVER - 1.0),
         ),
+        told=("force",),
     )
 
 

@@ -30,7 +30,7 @@ from isthmus.tasks.curriculum import Curriculum
 from isthmus.tasks.feet import Feet
 from isthmus.tasks.sampler import Draws, Sampler
 from isthmus.tasks.state import State, limits_of, rotate_inverse
-from isthmus.tasks.task import Task, privileged_signals
+from isthmus.tasks.task import Task, unseen_signals
 from isthmus.world import Belief
 
 AGAIN = 0xA6A1
@@ -332,8 +332,7 @@ class Env:
         parts = [(list(p.labels), p.name) for p in self.task.critic]
         if self.task.command is not None:
             parts.append((list(self.task.command.signal.labels), self.task.command.signal.name))
-        unseen = [s for s in privileged_signals(self.task) if s.name not in self.task.told]
-        return parts + [(list(s.labels), s.name) for s in unseen]
+        return parts + [(list(s.labels), s.name) for s in unseen_signals(self.task)]
 
     def critic(self, ids: Tensor | slice = slice(None)) -> Tensor:
         """What only the simulator knows: true state, command, disturbance, and e in unit coordinates, -1 to 1."""
@@ -352,9 +351,10 @@ class Env:
         return parts | {"e": self.unit_e[ids]}
 
     def privileged(self) -> dict[str, Tensor]:
-        """What a teacher sees beside the robot's signals, by the names of `privileged_signals`."""
+        """What a teacher sees beside the robot's signals, by the names of `unseen_signals`."""
         told = {p.name: p.value(self.state_now) for p in self.task.critic if p.name in self.task.told}
-        return told | self._unseen(self.state_now, slice(None))
+        unseen = self._unseen(self.state_now, slice(None))
+        return told | {name: value for name, value in unseen.items() if name in (*self.task.told, "e")}
 
     # Checkpoints ------------------------------------------------------------------------------------------------
 

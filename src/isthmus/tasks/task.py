@@ -159,7 +159,10 @@ class Task:
     critic: tuple[Seen, ...] = ()
     """True state that the critic sees, besides the command, the disturbance and e."""
     told: tuple[str, ...] = ()
-    """Parts of `critic` that a teacher is told as well, because no sensor measures them."""
+    """What a teacher is told beside e, because no sensor measures it: names of parts of `critic`, or `force`, the disturbance.
+
+    What cannot be found out from the past does not belong here: a student could not follow.
+    """
     positive: bool = False
     """Clip each tick's reward at zero: falling early must never pay."""
     doc: str = ""
@@ -170,8 +173,13 @@ class Task:
         return replace(self, robot=replace(self.robot, prior=prior))
 
 
+def unseen_signals(task: Task) -> tuple[Signal, ...]:
+    """What no sensor of any robot measures: the disturbance and e."""
+    force = (Signal("force", "m/s²", ("x", "y", "z"), "body"),) if task.robot.base else ()
+    return (*force, Signal("e", "1", task.robot.space.names))
+
+
 def privileged_signals(task: Task) -> tuple[Signal, ...]:
     """What a teacher is told beside the robot's signals: nothing that a sensor measures."""
     state = tuple(Signal(seen.name, "1", seen.labels) for seen in task.critic if seen.name in task.told)
-    force = (Signal("force", "m/s²", ("x", "y", "z"), "body"),) if task.robot.base else ()
-    return (*state, *force, Signal("e", "1", task.robot.space.names))
+    return (*state, *(s for s in unseen_signals(task) if s.name in (*task.told, "e")))
