@@ -28,7 +28,7 @@ Source = Literal["none", "privileged", "convolution", "recurrent"]
 @dataclass(frozen=True)
 class Context:
     source: Source = "none"
-    size: int = 8
+    size: int = 16
     """Numbers in z."""
     hidden: int = 64
     """Width of the encoder μ, or of the memory of a recurrent φ."""

@@ -116,10 +116,10 @@ def walk() -> Task:
 
 
 def hard() -> Task:
-    """Where one gait does not fit all: loads and ground that change, legs of unequal strength, and joints that are off.
+    """Where one gait does not fit all: loads and ground that change, legs of unequal strength, and a balance that is off.
 
-    What a teacher makes of each number was measured by hiding it: the strength of the legs, the encoders' offsets, gains and
-    balance change what it does, delays and friction hardly do.
+    What a teacher makes of each number was measured by hiding it: the strength of the legs, gains and balance change what it
+    does, delays and friction hardly do.
     """
     base = walk()
     wide = {
@@ -128,14 +128,12 @@ def hard() -> Task:
         "kp": (0.7, 1.3),
         **{f"strength_{leg}": (0.4, 1.1) for leg in LEGS},
         **{f"com_{axis}": (-0.05, 0.05) for axis in "xy"},
-        **{f"gyro_bias_{axis}": (-0.15, 0.15) for axis in "xyz"},
-        **{f"encoder_offset_{joint}": (-0.12, 0.12) for joint in JOINTS},
     }
     return replace(
         base.over(wide),
         name="go1/hard",
         disturbance=Disturbance(push_speed=0.2, push_every=(3.0, 6.0), gust_force=3.0),
-        doc="walk with a load and on ground that change on the way, with weak legs and encoders that are off",
+        doc="walk with a load and on ground that change on the way, with weak legs and a balance that is off",
         change=Change(("payload", "ground_friction"), every=(3.0, 6.0)),
     )
 
