@@ -82,13 +82,18 @@ def test_without_a_speed_limit_torque_does_not_depend_on_speed():
 
 def test_friction_opposes_motion_and_takes_energy():
     qd = np.linspace(-20, 20, 401)
-    loss = friction(qd, np.array(0.4), np.array(0.02))
-    assert (loss * qd >= 0).all()
-    assert (loss * qd)[qd != 0].min() > 0
-    assert friction(np.zeros(1), ONE, ONE) == 0
-    assert np.allclose(loss, -friction(-qd, np.array(0.4), np.array(0.02)))
-    fast = np.abs(qd) > 0.1
-    assert np.allclose(loss[fast], (0.4 * np.sign(qd) + 0.02 * qd)[fast])
+    figures = {"coulomb": 0.4, "viscous": 0.02, "stribeck": 0.3, "stribeck_speed": 0.2, "load_friction": 0.1}
+    figures = {name: np.array(x) for name, x in figures.items()}
+    for rich, extra in ((False, 0.0), (True, 0.1 * 2.0)):
+        loss = friction(qd, np.array(-2.0), figures, rich)
+        assert (loss * qd >= 0).all()
+        assert (loss * qd)[qd != 0].min() > 0
+        assert friction(np.zeros(1), ONE, figures, rich) == 0
+        assert np.allclose(loss, -friction(-qd, np.array(2.0), figures, rich))
+        fast = np.abs(qd) > 1.0
+        assert np.allclose(loss[fast], ((0.4 + extra) * np.sign(qd) + 0.02 * qd)[fast])
+    slow = friction(np.array([0.06]), np.array(0.0), figures, True)
+    assert slow == pytest.approx(0.4 + 0.3 * np.exp(-0.09) + 0.02 * 0.06)
     law, f, state = rows(Motors("effort", coulomb=(0.4,), viscous=(0.02,)))
     assert law.torque(f, state, ONE, 0 * ONE, 5 * ONE) == pytest.approx(1 - 0.4 - 0.1)
 
@@ -101,6 +106,20 @@ def test_a_spinning_wheel_comes_to_rest_and_never_turns_back():
         speeds.append(speed.item())
     assert (np.diff(speeds) <= 0).all()
     assert 0 <= speeds[-1] < 1e-3
+
+
+def test_inside_the_play_of_a_gear_the_link_feels_nothing():
+    gap = 0.02
+    law, f, state = rows(Motors("position", (20.0,), (0.5,), backlash=(gap,)))
+    for target, felt in ((0.0, 0.0), (0.9 * gap, 0.0), (0.3, 20 * (0.3 - gap)), (-0.3, -20 * (0.3 - gap))):
+        for _ in range(300):
+            tau = law.torque(f, state, target * ONE, 0 * ONE, 0 * ONE)
+        assert tau == pytest.approx(felt, abs=1e-9)
+    rigid, f, state = rows(Motors("position", (20.0,), (0.5,)))
+    none = Actuators(Motors("position", (20.0,), (0.5,)), 1, DT, frozenset({"backlash"}))
+    for q, qd in ((0.4, 2.0), (0.4, 30.0), (1.7, -2.0), (1.7, -60.0)):
+        state["rotor"][:] = q - DT * qd
+        assert none.torque(f, state, ONE, q * ONE, qd * ONE) == rigid.torque(f, state, ONE, q * ONE, qd * ONE)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 100])

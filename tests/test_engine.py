@@ -270,6 +270,8 @@ VARIANTS = {
     "lag": {"lag": (0.004, 0.0, 0.05) * 4},
     "spring": {"spring": (300.0, 900.0, 500.0) * 4, "rotor_inertia": (0.01, 0.02, 0.015) * 4},
     "spring and lag": {"spring": (400.0,) * 12, "rotor_inertia": (0.01,) * 12, "lag": (0.01,) * 12, "speed_limit": ()},
+    "stribeck": {"stribeck": (0.5, 0.2, 0.0) * 4, "stribeck_speed": (0.1,) * 12, "load_friction": (0.1,) * 12},
+    "backlash": {"backlash": (0.02, 0.0, 0.005) * 4, "stribeck": (0.2,) * 12},
     "weak": {"torque_limit": (3.0,) * 12, "speed_limit": (4.0,) * 12, "coulomb": (0.5,) * 12, "viscous": (0.1,) * 12},
 }
 
@@ -291,6 +293,10 @@ def test_the_motor_law_in_c_equals_numpy(variant, drive):
         contract=dataclasses.replace(base.contract, target=target),
         default=base.default if drive == "position" else (0.0,) * 12,
     )
+    if variant == "backlash" and drive != "position":
+        with pytest.raises(BadInput, match="backlash"):
+            Engine(robot, 3)
+        return
     fast, slow = Engine(robot, 3), Engine(robot, 3, compiled=False)
     assert fast.compiled
     assert not slow.compiled

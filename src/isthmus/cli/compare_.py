@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
@@ -72,14 +73,13 @@ def run(args: Args) -> int:
     from isthmus.adapt.comparison.sweep import sweep
     from isthmus.learn import runs
     from isthmus.tasks import get_task
-    from isthmus.world import Belief, adopt
 
     where = places(args.out) if args.out else (None, None)
     task = get_task(args.task) if args.task else runs.load(args.runs[0]).task
     space, worlds, seed = task.robot.space, args.worlds, args.seed
     entries = contenders(args.runs, task)
     reference, margin = _reference(args, [e.method for e in entries]), MARGIN if args.margin is None else args.margin
-    belief = task.robot.prior if args.belief is None else adopt(Belief.load(args.belief), space, str(args.belief))
+    belief = worlds_of(args.belief, task.robot)[1]
     chosen, left_out = grounds.parametric(args.grounds, belief, worlds, seed)
     chosen += grounds.real(args.reality, task, worlds, seed) if args.reality else []
     for name in args.sweep:

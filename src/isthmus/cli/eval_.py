@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.worlds import task_on, worlds_of
 from isthmus.errors import BadInput
+
+if TYPE_CHECKING:
+    from isthmus.world import Belief
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,8 @@ class Args:
     """Worlds, one episode in each."""
     belief: Path | None = None
     """File with the distribution of worlds; by default the one that the run trained over."""
+    twin: Path | None = None
+    """Twin to evaluate on: its numbers, its motors and its learned forces."""
     nominal: bool = False
     """Hold every parameter at its nominal value."""
     set: tuple[str, ...] = ()
@@ -38,11 +44,8 @@ class Args:
     """Print one JSON object instead of text."""
 
 
-def chosen_belief(found, path: Path | None, nominal: bool, assignments: tuple[str, ...]):
-    """The belief that options ask for, starting from the run's own."""
-    from isthmus.world import Belief, adopt
-
-    belief = found.belief if path is None else adopt(Belief.load(path), found.task.robot.space, str(path))
+def chosen_belief(belief: Belief, nominal: bool, assignments: tuple[str, ...]) -> Belief:
+    """The belief that options ask for, starting from one."""
     if nominal:
         belief = belief.nominal()
     values = {}
@@ -60,8 +63,10 @@ def chosen_belief(found, path: Path | None, nominal: bool, assignments: tuple[st
 def run(args: Args) -> int:
     if args.worlds < 1:
         raise BadInput("--worlds must be at least 1.")
-    if args.reality and (args.belief or args.nominal or args.set):
-        raise BadInput("--reality says everything about the worlds; --belief, --nominal and --set do not go with it.")
+    if args.reality and (args.belief or args.twin or args.nominal or args.set):
+        raise BadInput("--reality says everything about the worlds; --belief, --twin, --nominal and --set do not go with it.")
+    if args.belief and args.twin:
+        raise BadInput("a twin brings its own belief; --belief does not go with --twin.")
     if args.reality and args.failures:
         raise BadInput("--failures lists worlds of a belief; it does not go with --reality, which is one robot.")
     from isthmus.learn import runs
@@ -71,12 +76,13 @@ def run(args: Args) -> int:
 
     found = runs.load(args.run)
     actor = runs.load_actor(found)
-    belief = chosen_belief(found, args.belief, args.nominal, args.set)
+    unit, belief = worlds_of(args.twin or args.belief, found.task.robot, found.belief)
+    task, belief = task_on(found.task, unit), chosen_belief(belief, args.nominal, args.set)
     if args.failures and not len(belief.free()):
         raise BadInput("--failures lists worlds that failed, but every parameter is fixed here: there is only one world.")
     reality = Reality.load(args.reality) if args.reality else None
     with show.bar(f"evaluating {found.plan.task}") as bar:
-        result = evaluate(found.task, actor, args.worlds, args.seed, belief, reality=reality, report=bar.update)
+        result = evaluate(task, actor, args.worlds, args.seed, belief, reality=reality, report=bar.update)
     failed = _write_failures(args.failures, result, found.task, belief)
     if args.json:
         worlds = {"belief_hash": belief.hash} if reality is None else {"reality_hash": reality.hash}

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class Args:
     """File for the twin, NAME.twin."""
     belief: Path | None = None
     """What is believed before: a belief file or a twin; by default the robot's prior."""
+    actuator: Path | None = None
+    """Motor law for the twin: a file of `isthmus actuator`."""
+    expected: Path | None = None
+    """Experiment of `isthmus excite` that was recorded (.mcap): what it promised is shown beside what came out."""
     only: tuple[str, ...] = ()
     """Parameters to fit; by default all that the belief leaves open."""
     fix: tuple[str, ...] = ()
@@ -49,6 +54,7 @@ class Args:
 def run(args: Args) -> int:
     from isthmus.data.reader import read
     from isthmus.identify.fit import free, posterior
+    from isthmus.identify.law import put_law
     from isthmus.identify.study import study
     from isthmus.identify.twin import Twin, is_twin
     from isthmus.robots import get_robot
@@ -60,8 +66,9 @@ def run(args: Args) -> int:
     if args.horizon < 0:
         raise BadInput("--horizon must not be negative.")
     old = Twin.load(Path(args.robot)) if is_twin(Path(args.robot)) else None
-    robot = get_robot(old.robot if old else args.robot)
-    belief = _belief(args, robot, old)
+    robot = old.on(get_robot(old.robot), args.robot) if old else get_robot(args.robot)
+    belief, promised = _belief(args, robot, old), _promised(args.expected)
+    robot = put_law(args.actuator, robot) if args.actuator is not None else robot
     open_ = free(robot, belief)
     for name in (*args.only, *args.fix):
         robot.space.index(name)
@@ -79,29 +86,46 @@ def run(args: Args) -> int:
         "error": {"before": _errors(found.before), "after": _errors(found.after)},
         "belief": after.to_dict(),
     }
-    twin = (old or Twin(args.robot, robot.model_hash, belief)).fitted(after, entry)
+    twin = replace(old or Twin(args.robot, robot.model_hash, belief), unit=robot.unit).fitted(after, entry)
     if args.out is not None:
         twin = twin.save(args.out)
     if args.json:
-        show.emit(_record(args, robot, found, belief, twin, seconds))
+        show.emit({**_record(args, robot, found, belief, twin, seconds), **({"promised": promised} if promised else {})})
         return 0
     _tell(robot, found, belief, seconds)
+    _compare(found, promised)
     if args.out is not None:
         show.say(f"wrote {args.out}")
     return 0
 
 
 def _belief(args: Args, robot: Robot, old: Any) -> Belief:
-    from isthmus.identify.twin import Twin, is_twin
-    from isthmus.world import Belief, adopt
-
-    if args.belief is None:
-        return old.check(robot, args.robot) if old else robot.prior
-    if old is not None:
+    if args.belief is not None and old is not None:
         raise BadInput("a twin brings its own belief; --belief is for robots.")
-    if is_twin(args.belief):
-        return Twin.load(args.belief).check(robot, str(args.belief))
-    return adopt(Belief.load(args.belief), robot.space, str(args.belief))
+    return worlds_of(args.belief, robot)[1]
+
+
+def _promised(path: Path | None) -> dict[str, list[float]]:
+    """The intervals that an experiment was expected to give."""
+    if path is None:
+        return {}
+    from isthmus.data.reader import read
+
+    found = read(path).origin.get("expected")
+    if not isinstance(found, dict):
+        raise BadInput(f"{path} is not an experiment of `isthmus excite`: it does not say what to expect.")
+    return {name: [float(x) for x in ends] for name, ends in found.items()}
+
+
+def _compare(found: Study, promised: dict[str, list[float]]) -> None:
+    """Widths of intervals as the experiment promised them and as they came out."""
+    rows = []
+    for name in (n for n in promised if n in found.fit.space.names):
+        wide = [high - low for low, high in (promised[name], found.fit.interval(name, LEVEL))]
+        rows.append([name, *(f"{w:.3g}" for w in wide), f"{wide[1] / max(wide[0], 1e-300):.2f}"])
+    if rows:
+        columns = ["width of the 90 % interval", "promised", "came out", "ratio"]
+        show.out.print(show.table("", columns, rows, right=(1, 2, 3)))
 
 
 def _errors(pair: tuple) -> dict[str, float | None]:

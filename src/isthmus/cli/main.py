@@ -25,12 +25,15 @@ VERBS = {
     "robot": "a virtual robot in its own process, on the same link as hardware",
     "run": "run a controller on a robot, under a guard, and record it",
     "identify": "find a robot's numbers from recordings of it, with intervals",
+    "excite": "the experiment that tells most about a robot",
+    "actuator": "find the law of its motors, from torques or from motion alone",
+    "residual": "learn the force that no number explains",
     "data": "recordings: import, export, and what is in a file",
     "doctor": "what this machine can do, how fast, and what is missing",
 }
 
 LAB = (
-    *("matplotlib", "mujoco", "mujoco_menagerie", "torch", "onnx", "onnxscript"),
+    *("cma", "matplotlib", "mujoco", "mujoco_menagerie", "torch", "onnx", "onnxscript"),
     *("safetensors", "scipy", "tensorboard", "trimesh", "viser"),
 )
 """Packages that a robot's own computer does without."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
@@ -51,14 +52,13 @@ def run(args: Args) -> int:
     from isthmus.cli.compare_ import emit
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
-    from isthmus.world import Belief, adopt
 
     if args.worlds < probe.FEWEST:
         raise BadInput(f"--worlds must be at least {probe.FEWEST}.")
     found = runs.load(args.run)
     belief = trained(found)
     if args.belief is not None:
-        belief = adopt(Belief.load(args.belief), found.task.robot.space, str(args.belief))
+        belief = worlds_of(args.belief, found.task.robot)[1]
     check_places(None, (args.out,) if args.out else None)
     with show.bar(f"probing {found.plan.task}") as bar:
         report = probe.probe(found, args.worlds, args.seed, belief, bar.update)

@@ -3,7 +3,7 @@
 example: isthmus train go1/walk -o runs/a --minutes 5
 
 example: isthmus train go1/hard --method student --teacher runs/teacher -o runs/student
-example: isthmus train go1/hard --from runs/a --belief unit7.json --kl 0.1 -o runs/unit7
+example: isthmus train go1/hard --from runs/a --belief unit7.twin --kl 0.1 -o runs/unit7
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Annotated, Literal
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.worlds import task_on, worlds_of
 from isthmus.errors import BadInput, unknown
 
 
@@ -48,7 +49,7 @@ class Args:
     blind_critic: bool = False
     """Give the critic only what the policy observes, not the true state and e."""
     belief: Path | None = None
-    """File with the distribution of worlds to train over; by default the robot's prior."""
+    """Worlds to train over: a belief, or a twin with its motors and forces; by default the robot's prior."""
     width: float = 1.0
     """Times as wide about nominal: 0 is the nominal world alone, 2 twice the ranges, as far as the hard bounds."""
     adr: bool = False
@@ -143,7 +144,6 @@ def _new(args: Args):
     from isthmus.learn.recipes import budget, recipe
     from isthmus.learn.residual import read_base
     from isthmus.tasks import get_task
-    from isthmus.world import Belief, adopt
 
     if not args.task:
         raise BadInput("say which task to train; `isthmus list` shows them.")
@@ -153,10 +153,8 @@ def _new(args: Args):
     _check_together(args)
     if args.teacher is not None and args.method not in ("student", "rma"):
         raise BadInput(f"--teacher goes with --method student or rma, not with {args.method}.")
-    belief = task.robot.prior
-    if args.belief is not None:
-        belief = adopt(Belief.load(args.belief), task.robot.space, str(args.belief))
-    belief = belief.scaled(args.width)
+    robot, belief = worlds_of(args.belief, task.robot)
+    task, belief = task_on(task, robot), belief.scaled(args.width)
     teacher = runs.load(args.teacher) if args.teacher is not None else None
     start = runs.load(args.start) if args.start is not None else None
     taken = start or teacher
@@ -173,7 +171,9 @@ def _new(args: Args):
         context = methods.context_of(args.method, args.memory, args.history, args.every, teacher)
         base, weights = read_base(args.base, task, args.reach) if args.base is not None else (None, None)
         plan = runs.Plan(args.task, args.method, context=context, base=base)
-    plan = dataclasses.replace(plan, seed=args.seed, steps=args.steps, minutes=minutes, settings=settings)
+    plan = dataclasses.replace(
+        plan, unit=task.robot.unit.hash, seed=args.seed, steps=args.steps, minutes=minutes, settings=settings
+    )
     plan, known = sampling.asked(plan, args.adr, args.revisit, args.failures, task.robot)
     return plan, task, belief, methods.Parents(teacher, weights, start, known)
 

@@ -11,7 +11,7 @@ own, which the recording gives only roughly: ξ, (S, 2 nv), moves it, in units o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,6 +108,20 @@ class Linear:
     """(S, ticks, components, 2 nv) by the start of the segment, in units of its spread."""
 
 
+@dataclass(frozen=True)
+class Push:
+    """A generalised force on one degree of freedom during one tick."""
+
+    tick: int
+    dof: int
+    force: float
+
+    def at(self, tick: int, nv: int) -> np.ndarray:
+        out = np.zeros(nv)
+        out[self.dof] = self.force if tick == self.tick else 0.0
+        return out
+
+
 class Residual:
     """Of all segments of all recordings of one robot, as a function of some parameters of its Space."""
 
@@ -136,14 +150,17 @@ class Residual:
         out[..., self.columns] = self.space.from_unconstrained(z)
         return out
 
-    def predict(self, e: np.ndarray, xi: np.ndarray) -> np.ndarray:
-        """Signals without noise, (k, S, ticks + 1, width), of k copies with values e, (k, d), and starts ξ, (k, S, 2 nv)."""
+    def predict(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = ()) -> np.ndarray:
+        """Signals without noise, (k, S, ticks + 1, width), of k copies with values e, (k, d), and starts ξ, (k, S, 2 nv).
+
+        `pushes`, one for each copy if there are any, are forces at one tick of one degree of freedom.
+        """
         k, S = len(e), len(self.segments)
         most = max(1, MOST_WORLDS // S)
-        groups = [self._replay(e[i : i + most], xi[i : i + most]) for i in range(0, k, most)]
+        groups = [self._replay(e[i : i + most], xi[i : i + most], pushes[i : i + most]) for i in range(0, k, most)]
         return np.concatenate(groups)
 
-    def _replay(self, e: np.ndarray, xi: np.ndarray) -> np.ndarray:
+    def _replay(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = ()) -> np.ndarray:
         k, segments = len(e), self.segments
         S, ticks = len(segments), segments.ticks
         engine = self._engine(k * S)
@@ -155,6 +172,8 @@ class Residual:
         y[:, 0] = engine.noiseless()
         targets = tiled(segments.target)
         for t in range(ticks):
+            if pushes:
+                engine.push(np.repeat([p.at(t, engine.model.nv) for p in pushes], S, axis=0), engine.all)
             engine.replay(targets[:, t])
             y[:, t + 1] = engine.noiseless()
         y[engine.blown] = np.nan
@@ -171,9 +190,9 @@ class Residual:
         step = xi * self.spread
         return integrate(self.robot.model, qpos, step[:, :nv]), qvel + step[:, nv:]
 
-    def __call__(self, e: np.ndarray, xi: np.ndarray) -> np.ndarray:
+    def __call__(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = ()) -> np.ndarray:
         """r, (k, S, ticks + 1, components)."""
-        r = self.components.difference(self.predict(e, xi), self.segments.measured) / self.noise
+        r = self.components.difference(self.predict(e, xi, pushes), self.segments.measured) / self.noise
         r = np.where(np.isnan(r) & self.seen, BLOWN, r)
         return np.where(self.seen, np.clip(r, -BLOWN, BLOWN), 0.0)
 
@@ -191,6 +210,21 @@ class Residual:
         by_z = (r[1 : 1 + d] - r[1 + d : 1 + 2 * d]) / (2 * hz[:, None, None, None])
         by_x = (r[1 + 2 * d : 1 + 2 * d + nx] - r[1 + 2 * d + nx :]) / (2 * hx.T[:, :, None, None])
         return Linear(r[0], np.moveaxis(by_z, 0, -1), np.moveaxis(by_x, 0, -1))
+
+    def by_force(self, e: np.ndarray, xi: np.ndarray, dofs: Sequence[int], size: np.ndarray) -> np.ndarray:
+        """dr/dforce, (S, ticks + 1, components, ticks, dofs), of forces at single ticks, by pushes of `size`, (dofs,)."""
+        S, ticks = len(self.segments), self.segments.ticks
+        pushes = [Push(t, d, h) for t in range(ticks) for d, h in zip(dofs, size, strict=True)]
+        base = self(e[None], xi[None])[0]
+        out = np.empty((*base.shape, len(pushes)), dtype=np.float32)
+        most = max(1, MOST_WORLDS // S)
+        for i in range(0, len(pushes), most):
+            some = pushes[i : i + most]
+            k = len(some)
+            moved = self(np.repeat(e[None], k, axis=0), np.repeat(xi[None], k, axis=0), some)
+            change = (moved - base) / np.array([p.force for p in some])[:, None, None, None]
+            out[..., i : i + k] = np.moveaxis(change, 0, -1)
+        return out.reshape(*base.shape, ticks, len(dofs))
 
 
 def spread(robot: Robot, components: Components, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -71,24 +71,41 @@ def study(
     report: Callable[[int, float], None] = lambda step, cost: None,
 ) -> Study:
     """Fit the robot to recordings, predicting `ahead` seconds; 0 chooses the horizon."""
-    robot = robot.at_rate(own_rate(episodes, robot.contract))
-    found = tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
-    components = Components(robot.contract)
-    noise = floor(found, components)
-    if not np.isfinite(noise).any():
-        raise BadInput("the recordings hold no signal of the robot that could be compared.")
-    skip = skipped(robot)
-    ticks = (
-        skip + max(1, round(ahead * robot.contract.rate)) if ahead else horizon(found, robot, noise, belief.median(), threads)
-    )
-    segments = cut(found, robot, ticks, ticks - skip)
-    train, held_out = split(segments)
+    parts = prepare(robot, episodes, belief, ahead, threads)
+    robot, noise, train, held_out = parts.robot, parts.floor, parts.train, parts.held_out
     fitted = fit(robot, train, belief, noise, names, threads=threads, report=report)
     worlds = (belief.median(), fitted.e)
     fitted_to = errors(robot, train, noise, fitted.noise, worlds, threads)
     held = errors(robot, held_out, noise, fitted.noise, worlds, threads) if held_out else (None, None)
     before, after = zip(fitted_to, held, strict=True)
-    return Study(fitted, noise, (ticks - skip) / robot.contract.rate, train, held_out, before, after)
+    return Study(fitted, noise, parts.ahead, train, held_out, before, after)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Recordings as a fit takes them."""
+
+    robot: Robot
+    """At the rate of the recordings."""
+    floor: np.ndarray
+    """(components,) noise of the signals by themselves."""
+    ahead: float
+    """s to predict."""
+    train: Segments
+    held_out: Segments | None
+
+
+def prepare(robot: Robot, episodes: Sequence[Episode], belief: Belief, ahead: float = 0.0, threads: int = 0) -> Parts:
+    """Cut recordings into segments to fit to and segments to judge by; an `ahead` of 0 chooses the horizon."""
+    robot = robot.at_rate(own_rate(episodes, robot.contract))
+    found = tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
+    noise = floor(found, Components(robot.contract))
+    if not np.isfinite(noise).any():
+        raise BadInput("the recordings hold no signal of the robot that could be compared.")
+    skip, rate = skipped(robot), robot.contract.rate
+    ticks = skip + max(1, round(ahead * rate)) if ahead else horizon(found, robot, noise, belief.median(), threads)
+    train, held_out = split(cut(found, robot, ticks, ticks - skip))
+    return Parts(robot, noise, (ticks - skip) / rate, train, held_out)
 
 
 def split(segments: Segments) -> tuple[Segments, Segments | None]:
@@ -107,13 +124,24 @@ def errors(
     robot: Robot, segments: Segments, noise: np.ndarray, sigma: np.ndarray, worlds: Sequence[np.ndarray], threads: int = 0
 ) -> list[Errors]:
     """Of predictions in each of the worlds e, every segment from the start that suits it best."""
+    components = tuple(Components(robot.contract).all)
+    found = []
+    for squares, count in misses(robot, segments, sigma, worlds, threads):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            rms = np.sqrt(squares.sum(0) / count.sum(0))
+        found.append(Errors(components, rms, rms / noise))
+    return found
+
+
+def misses(
+    robot: Robot, segments: Segments, sigma: np.ndarray, worlds: Sequence[np.ndarray], threads: int = 0
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The same by segment: sum of squared errors in the signal's unit and number of comparisons, both (S, components)."""
     residual = Residual(robot, segments, sigma, (), threads)
-    nothing, count = prior(Belief(robot.space), residual.space), residual.seen.sum((0, 1))
+    nothing, count = prior(Belief(robot.space), residual.space), residual.seen.sum(1)
     found = []
     for e in worlds:
         at, _ = descend(residual, nothing, np.zeros(0), e)
         r = residual(e[None], at.xi[None])[0] * sigma
-        with np.errstate(invalid="ignore", divide="ignore"):
-            rms = np.sqrt((r**2).sum((0, 1)) / count)
-        found.append(Errors(tuple(residual.components.all), rms, rms / noise))
+        found.append(((r**2).sum(1), count))
     return found

@@ -1,9 +1,11 @@
-"""One physical unit: what is believed of its numbers, and how we came to believe it.
+"""One physical unit: what is believed of its numbers, what its model lacks, and how we came to know.
 
-    unit7.twin       a zip archive without compression, covered by a hash
-      twin.json      robot, hashes of its model and Space, the Belief, and one entry per fit
+    unit7.twin              a zip archive without compression, covered by a hash
+      twin.json             robot, hash of its model, the Belief, and one entry per fit
+      unit.json             figures of its motors and its learned forces, if it has any
+      learned.safetensors   the numbers of those forces
 
-A twin comes after a robot: whatever takes the robot's prior takes the twin's Belief instead.
+A twin comes after a robot: `on(robot)` is a robot like any other, to simulate, to train and to evaluate on.
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from isthmus.data import archive
 from isthmus.data.episode import plain
 from isthmus.errors import BadInput
 from isthmus.files import atomic_write, content_hash, read_bytes
-from isthmus.sim.robot import Robot
+from isthmus.sim.actuators import Actuators
+from isthmus.sim.robot import FIGURES, Robot
+from isthmus.sim.table import Forces
+from isthmus.sim.unit import SIZES, Unit
 from isthmus.world import Belief, adopt
 
 MAX_BYTES = 64 * 2**20
@@ -31,6 +36,8 @@ class Twin:
     """Name or path, as it was given."""
     model_hash: str
     belief: Belief
+    unit: Unit = field(default_factory=Unit)
+    """How it differs from its model beyond the numbers of the Belief."""
     history: tuple[Mapping[str, Any], ...] = ()
     """One entry per fit, the oldest first: recordings by hash, errors before and after, the belief it led to."""
     hash: str = field(default="", compare=False)
@@ -41,11 +48,14 @@ class Twin:
         noted = plain({**entry, "belief_hash": belief.hash}, "an entry of the twin's history")
         return replace(self, belief=belief, history=(*self.history, noted), hash="")
 
-    def check(self, robot: Robot, where: str) -> Belief:
-        """The belief, as one of this robot; another robot or another model of it is an error."""
+    def on(self, robot: Robot, where: str) -> Robot:
+        """The robot with this unit's numbers, motors and forces; another robot or another model of it is an error."""
         if self.model_hash != robot.model_hash:
             raise BadInput(f"{where} is a twin of another model than that of {robot.name}: it was made of {self.robot}.")
-        return adopt(self.belief, robot.space, where)
+        found = replace(robot, prior=adopt(self.belief, robot.space, where), unit=self.unit)
+        Actuators(found.driven, found.contract.target.size, 0.001, frozenset())
+        Forces(found, found.model, float(found.model.opt.timestep))
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -59,7 +69,7 @@ class Twin:
     def save(self, path: Path) -> Twin:
         """Write it; returns the twin with the hash of its file."""
         text = json.dumps(self.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
-        data = archive.pack({"twin.json": text})
+        data = archive.pack({"twin.json": text, **self.unit.parts()})
         atomic_write(path, data)
         return replace(self, hash=content_hash(data))
 
@@ -67,7 +77,7 @@ class Twin:
     def load(path: Path) -> Twin:
         where = str(path)
         data = read_bytes(path, MAX_BYTES)
-        parts = archive.unpack(data, {"twin.json": MAX_BYTES}, {}, "a twin", where)
+        parts = archive.unpack(data, {"twin.json": MAX_BYTES}, SIZES, "a twin", where)
         try:
             fields = json.loads(parts["twin.json"])
         except (ValueError, RecursionError) as error:
@@ -80,7 +90,8 @@ class Twin:
         if not isinstance(history, list) or len(history) > MOST_FITS or not all(isinstance(h, dict) for h in history):
             raise BadInput(f"{where}: the history of a twin is a list of at most {MOST_FITS} entries.")
         belief = Belief.from_dict(fields.get("belief") or {}, where)
-        return Twin(robot, model_hash, belief, tuple(history), content_hash(data))
+        unit = Unit.of(parts, FIGURES, where)
+        return Twin(robot, model_hash, belief, unit, tuple(history), content_hash(data))
 
 
 def is_twin(path: Path) -> bool:

@@ -2,6 +2,7 @@
 
 run.json              task, settings, seeds, hashes of model, space and belief, versions, state of the code
 belief.json           the distribution of worlds it trains over
+unit.json             how the robot differs from its model beyond that, if it is a twin; learned.safetensors with it
 failures.json         worlds known to fail, if it was given some
 adr.json              the ranges that automatic randomization reached
 checkpoints/          the newest states, each enough to go on exactly as if never stopped
@@ -26,12 +27,14 @@ import torch
 from isthmus import __version__
 from isthmus.data.contract import Law
 from isthmus.errors import BadInput
-from isthmus.files import content_hash, read_json, write_json
+from isthmus.files import atomic_write, content_hash, read_bytes, read_json, write_json
 from isthmus.learn import checkpoint
 from isthmus.learn.actor import Actor, Shape
 from isthmus.learn.context import Context
 from isthmus.learn.ppo import PPO
 from isthmus.parse import build
+from isthmus.sim.robot import FIGURES
+from isthmus.sim.unit import FILE, NUMBERS, SIZES, Unit
 from isthmus.tasks import get_task
 from isthmus.tasks.task import Task
 from isthmus.world import Belief
@@ -67,6 +70,8 @@ class Plan:
     """Hash of the failures that were known at the start, in failures.json."""
     parent: str = ""
     """`seedless_hash` of the run that taught this one, or that it fine-tunes."""
+    unit: str = ""
+    """Hash of the unit whose twin it trains on."""
 
     def shape(self, task: Task) -> Shape:
         base, share = (self.base.shape(), self.base.share) if self.base else (None, 1.0)
@@ -133,7 +138,7 @@ def seedless(run: Run) -> dict[str, Any]:
     before = {name: plan["parent"] or plan[name] if plan[name] else "" for name in ("teacher", "start")}
     if base := plan["base"]:
         plan["base"] = {"controller": base["run"] or content_hash(base["law"]), "share": base["share"]}
-    own = {name: value for name, value in plan.items() if name not in ("seed", "parent")}
+    own = {name: value for name, value in plan.items() if name not in ("seed", "parent") and (name != "unit" or value)}
     return own | before | {"belief": run.belief.hash}
 
 
@@ -166,11 +171,13 @@ def create(folder: Path, plan: Plan, task: Task, belief: Belief) -> Run:
     }
     record["hash"] = content_hash(record)
     belief.save(folder / "belief.json")
+    for name, content in task.robot.unit.parts().items():
+        atomic_write(folder / name, content)
     write_json(folder / "run.json", record)
     return Run(folder, plan, task, belief, record)
 
 
-_UNBORN = {"belief", ".belief", ".run", "teacher", "failures", ".failures"}
+_UNBORN = {"belief", ".belief", ".run", "teacher", "failures", ".failures", "unit", ".unit", NUMBERS, f".{NUMBERS}"}
 """What a run may have before it begins: its belief, known failures, halves of files, and a teacher of its own."""
 
 
@@ -196,7 +203,19 @@ def load(folder: Path) -> Run:
     belief = Belief.load(folder / "belief.json")
     if belief.hash != record.get("belief_hash") or belief.space.hash != task.robot.space.hash:
         raise BadInput(f"{folder / 'belief.json'} is not the belief that this run was started with.")
-    return Run(folder, plan, task, belief, record)
+    return Run(folder, plan, _on_unit(folder, plan, task), belief, record)
+
+
+def _on_unit(folder: Path, plan: Plan, task: Task) -> Task:
+    """The task with the very robot that the run trains on."""
+    if not plan.unit:
+        return task
+    where = str(folder / FILE)
+    parts = {name: read_bytes(folder / name, most) for name, most in SIZES.items() if (folder / name).exists()}
+    unit = Unit.of(parts, FIGURES, where)
+    if unit.hash != plan.unit:
+        raise BadInput(f"{where} is not the unit that this run was started with.")
+    return replace(task, robot=replace(task.robot, unit=unit))
 
 
 def extend(run: Run, steps: int, minutes: float) -> Run:

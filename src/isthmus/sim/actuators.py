@@ -2,10 +2,12 @@
 
     demand   kp (u - q) - kd q̇                  position drive          (or u itself: effort drive)
     motor    strength · demand, inside ±limit and inside the torque-speed line  ±limit (1 ∓ q̇ / no_load)
-    output   motor - coulomb · clip(q̇ / v0, ±1) - viscous · q̇
+    friction (coulomb + stribeck · exp(-(q̇ / stribeck_speed)²) + load_friction · |motor|) · clip(q̇ / v0, ±1) + viscous · q̇
+    output   motor - friction
 
 All arrays are (n, m): n worlds, m motors, float64. With a spring between gearbox and link the motor moves its own
-rotor, and the link feels the spring.
+rotor, and the link feels the spring. With backlash a position drive holds its own side of the gear, which has no mass and
+follows its target through the play: the link feels the motor only where the teeth touch.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ STICTION_SPEED = 0.05
 SPRING_STEPS = 8
 """Inner steps of the rotor per physics step: a rotor on a stiff spring is faster than the body."""
 
-FIELDS = ("kp", "kd", "strength", "torque_limit", "speed_limit", "coulomb", "viscous", "lag", "spring", "rotor_inertia")
+FIELDS = (
+    "kp", "kd", "strength", "torque_limit", "speed_limit", "coulomb", "viscous", "lag", "spring", "rotor_inertia",
+    "stribeck", "stribeck_speed", "load_friction", "backlash",
+)  # fmt: skip
+ABSENT = dict.fromkeys(FIELDS, 0.0) | {
+    "speed_limit": np.inf, "spring": np.inf, "torque_limit": np.inf, "strength": 1.0, "stribeck_speed": 0.1,
+}  # fmt: skip
+"""What a figure is that a motor does not have."""
 
 
 def pd(u: np.ndarray, q: np.ndarray, qd: np.ndarray, kp: np.ndarray, kd: np.ndarray) -> np.ndarray:
@@ -38,9 +47,12 @@ def torque_speed(tau: np.ndarray, qd: np.ndarray, limit: np.ndarray, no_load: np
     return np.clip(tau, np.clip(-limit - slope, -limit, limit), np.clip(limit - slope, -limit, limit))
 
 
-def friction(qd: np.ndarray, coulomb: np.ndarray, viscous: np.ndarray) -> np.ndarray:
-    """Torque lost to friction, opposed to qd by the caller's sign."""
-    return coulomb * np.clip(qd * (1.0 / STICTION_SPEED), -1.0, 1.0) + viscous * qd
+def friction(qd: np.ndarray, tau: np.ndarray, f: Arrays, rich: bool) -> np.ndarray:
+    """Torque lost to friction under the motor torque tau, opposed to qd by the caller's sign; `rich` with all of its terms."""
+    level = f["coulomb"]
+    if rich:
+        level = level + f["stribeck"] * np.exp(-((qd / f["stribeck_speed"]) ** 2)) + f["load_friction"] * np.abs(tau)
+    return level * np.clip(qd * (1.0 / STICTION_SPEED), -1.0, 1.0) + f["viscous"] * qd
 
 
 def lag_step(state: np.ndarray, u: np.ndarray, lag: np.ndarray, dt: float) -> np.ndarray:
@@ -56,18 +68,27 @@ class Actuators:
     def __init__(self, motors: Motors, size: int, dt: float, varied: frozenset[str]):
         """`varied` names the fields that a Space may change, so that they are simulated even if nominally absent."""
         self.drive, self.dt, self.size = motors.drive, dt, size
-        absent = dict.fromkeys(FIELDS, 0.0) | {"speed_limit": np.inf, "spring": np.inf, "torque_limit": np.inf, "strength": 1.0}
-        self.nominal = {f: np.array(getattr(motors, f, ()) or (absent[f],) * size, dtype=float) for f in FIELDS}
+        self.nominal = {f: np.array(getattr(motors, f, ()) or (ABSENT[f],) * size, dtype=float) for f in FIELDS}
         for name, row in self.nominal.items():
             if row.shape != (size,):
                 raise BadInput(f"motor figure {name!r} has {len(row)} numbers for {size} motors.")
-        used = varied | {name for name, row in self.nominal.items() if (row != absent[name]).any()}
+        used = varied | {name for name, row in self.nominal.items() if (row != ABSENT[name]).any()}
         self.lag, self.line, self.spring = "lag" in used, "speed_limit" in used, "spring" in used
-        self.friction = bool(used & {"coulomb", "viscous"})
+        self.rich, self.backlash = bool(used & {"stribeck", "load_friction"}), "backlash" in used
+        self.friction = self.rich or bool(used & {"coulomb", "viscous"})
         if self.spring and not (self.nominal["rotor_inertia"] > 0).all():
             raise BadInput("a motor with a spring needs a positive rotor_inertia.")
         if self.line and not np.isfinite(self.nominal["torque_limit"]).all():
             raise BadInput("a motor with a speed_limit needs a torque_limit, from which its torque falls.")
+        if self.backlash and (self.drive != "position" or self.spring):
+            raise BadInput("backlash goes with a position drive without a spring.")
+        if self.backlash and not (self.nominal["kd"] > 0).all():
+            raise BadInput("a motor with backlash needs a positive kd, which says how fast it crosses the play.")
+
+    @property
+    def flags(self) -> int:
+        """Which parts of the law motors.c has to go through."""
+        return self.lag * 1 | self.line * 2 | self.friction * 4 | self.spring * 8 | self.rich * 32 | self.backlash * 64
 
     def torque(self, f: Arrays, state: Arrays, u: np.ndarray, q: np.ndarray | None, qd: np.ndarray | None) -> np.ndarray:
         """One physics step: targets u and joint state to joint torques, all (n, m); moves the motor state on."""
@@ -79,7 +100,16 @@ class Actuators:
             return np.clip(f["strength"] * u, -f["torque_limit"], f["torque_limit"])
         if self.spring:
             return self._through_spring(f, state, u, q, qd)
-        return self._motor(f, u, q, qd) - (friction(qd, f["coulomb"], f["viscous"]) if self.friction else 0.0)
+        tau = self._through_play(f, state, u, q, qd) if self.backlash else self._motor(f, u, q, qd)
+        return tau - (friction(qd, tau, f, self.rich) if self.friction else 0.0)
+
+    def _through_play(self, f: Arrays, state: Arrays, u: np.ndarray, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
+        """kd θ̇ = kp (u - θ) inside q ± backlash; at either end the motor is the link's, if it pushes that way."""
+        theta = u + np.exp(-self.dt * f["kp"] / f["kd"]) * (state["rotor"] - u)
+        low, high = q - f["backlash"], q + f["backlash"]
+        state["rotor"][:] = np.clip(theta, low, high)
+        tau = self._motor(f, u, state["rotor"], qd)
+        return np.where(theta >= high, np.maximum(tau, 0.0), np.where(theta <= low, np.minimum(tau, 0.0), 0.0))
 
     def _motor(self, f: Arrays, u: np.ndarray, q: np.ndarray, qd: np.ndarray) -> np.ndarray:
         demand = pd(u, q, qd, f["kp"], f["kd"]) if self.drive == "position" else u
@@ -94,7 +124,8 @@ class Actuators:
         total = np.zeros_like(q)
         for i in range(SPRING_STEPS):
             load = f["spring"] * (theta - (q + qd * (i * h)))
-            drive = self._motor(f, u, theta, speed) - friction(speed, f["coulomb"], f["viscous"])
+            tau = self._motor(f, u, theta, speed)
+            drive = tau - friction(speed, tau, f, self.rich)
             speed = speed + h * (drive - load) / f["rotor_inertia"]
             theta = theta + h * speed
             total += load

@@ -21,8 +21,10 @@ from isthmus.errors import BadInput
 from isthmus.sim import bind, native, wiring
 from isthmus.sim.actuators import FIELDS, Actuators, lag_step
 from isthmus.sim.delay import arrived, read_late, sent_kept, steps_kept
+from isthmus.sim.features import remembered
 from isthmus.sim.robot import Robot, compile_spec
 from isthmus.sim.sources import column_sources, compact, target_joints, unrotate
+from isthmus.sim.table import Forces
 
 SPEED_CEILING = 500.0
 """rad/s or m/s: a world in which anything moves faster has blown up."""
@@ -56,13 +58,16 @@ class Engine:
         self._writes = bind.resolve(robot.space, robot)
         self._varied = {w.array for w in self._writes}
         varied = frozenset(w.array.removeprefix("motor.") for w in self._writes if w.array.startswith("motor."))
-        self.actuators = Actuators(robot.motors, target.size, self.dt, varied)
+        self.actuators = Actuators(robot.driven, target.size, self.dt, varied)
+        self.forces = Forces(robot, bare, self.dt)
         self.wiring = wiring.Wiring(
             motors=target.size,
             substeps=robot.substeps,
             sent=sent_kept(robot.longest("action_delay"), robot.substeps, self.dt),
             depth=steps_kept(robot.longest("sensor_delay"), self.dt),
             width=sum(s.size for s in signals),
+            past=self.forces.past,
+            dofs=bare.nv if self.forces else 0,
         )
         sources, joints = self._layout(bare)
         self._sources = [(array, compact(columns), len(columns)) for array, columns in sources]
@@ -71,9 +76,9 @@ class Engine:
         self.compiled = compiled and native.control_callback() is not None
         if self.compiled:
             q, v = joints or ([0] * target.size, [0] * target.size)
-            a = self.actuators
-            flags = a.lag * 1 | a.line * 2 | a.friction * 4 | a.spring * 8 | (joints is not None) * 16
-            wiring.add_to(spec, self.wiring.size, self.wiring.numeric(a.drive, flags, q, v, sources))
+            flags = self.actuators.flags | (joints is not None) * 16
+            numbers = self.wiring.numeric(self.actuators.drive, flags, q, v, sources, self.forces.numbers())
+            wiring.add_to(spec, self.wiring.size, numbers)
         else:
             spec.nuserdata = self.wiring.size
         self.model = compile_spec(spec, robot.name)
@@ -83,6 +88,7 @@ class Engine:
         self.qacc = self.batch.bind("qacc_warmstart")
         """Acceleration in the last physics step; MuJoCo keeps it to start its solver."""
         self.ctrl, self.xfrc = self.batch.bind("ctrl"), self.batch.bind("xfrc_applied")
+        self._qfrc = self.batch.bind("qfrc_applied")
         self.time = self.batch.bind("time").reshape(n)
         self.sensordata = self.batch.bind("sensordata") if self.model.nsensordata else np.zeros((n, 0))
         self.view = self.wiring.views(self.batch.bind("userdata"))
@@ -173,10 +179,26 @@ class Engine:
         self._motor_state["lagged"][ids] = self._lagged(ids, sent)
         if self.joints is not None:
             self._motor_state["rotor"][ids] = self.qpos[ids][:, self.joints[0]]
+        self.view["memory"][ids] = self._remembered(ids)[:, None]
+        self.push(np.zeros((len(ids), self.model.nv)), ids)
         self.batch.forward(ids)
         self.view["last"][ids] = -1.0
         self.view["ring"][ids] = self._raw(ids)[:, None]
         self.blown[ids] = False
+
+    def push(self, force: np.ndarray, ids: np.ndarray) -> None:
+        """Generalised forces, (k, nv), on worlds `ids` from now on, on top of learned ones."""
+        if self.forces:
+            self.view["force"][ids] = force
+        else:
+            self._qfrc[ids] = force
+
+    def _remembered(self, ids: np.ndarray) -> np.ndarray:
+        """What learned forces of motors remember of now, (k, 2, m)."""
+        if self.joints is None or not self.forces.past:
+            return np.zeros((len(ids), 2, self.wiring.motors))
+        q, qd = self.qpos[ids][:, self.joints[0]], self.qvel[ids][:, self.joints[1]]
+        return remembered(self.actuators.drive, self.view["targets"][ids][:, 0], q, qd)
 
     def _lagged(self, ids: np.ndarray, sent: np.ndarray) -> np.ndarray:
         """What a motor with lag makes of the targets sent so far, (k, m)."""
@@ -219,7 +241,19 @@ class Engine:
             u = arrived(self.view["targets"], self.view["action_delay"], s, self.robot.substeps, self.dt)
             q, qd = (None, None) if self.joints is None else (self.qpos[:, self.joints[0]], self.qvel[:, self.joints[1]])
             self.ctrl[:] = self.actuators.torque(self._fields, self._motor_state, u, q, qd)
+            if self.forces:
+                self._act(u, q, qd)
         self._physics(1)
+
+    def _act(self, u: np.ndarray, q: np.ndarray | None, qd: np.ndarray | None) -> None:
+        """Learned forces, on top of those that were asked for."""
+        memory, now = self.view["memory"], np.zeros(self.n, dtype=int)
+        if self.forces.past and q is not None and qd is not None:
+            now = np.rint(self.time / self.dt).astype(int) % self.forces.past
+            memory[self.all, now] = remembered(self.actuators.drive, u, q, qd)
+        self._qfrc[:] = self.view["force"]
+        columns = slice(None) if self.joints is None else self.joints[1]
+        self.forces.add(self._qfrc, self.qpos, self.qvel, self.ctrl, memory, now, columns)
 
     def _physics(self, steps: int) -> None:
         try:

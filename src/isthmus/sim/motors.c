@@ -11,18 +11,23 @@
 
 #define MARK 19150815.0
 enum { I_MARK, I_MOTORS, I_DRIVE, I_FLAGS, I_SUBSTEPS, I_SENT, I_DEPTH, I_WIDTH, I_TARGETS, I_PARAMS, I_STATE, I_RING,
-       I_STICTION, I_INNER, I_BLOCKS, I_TABLE };
+       I_MEMORY, I_PAST, I_FORCE, I_LEARNED, I_STICTION, I_INNER, I_BLOCKS, I_TABLE };
 enum { U_TICK, U_LAST, U_DELAY, U_SENSOR_DELAY };
-enum { KP, KD, STRENGTH, TORQUE, SPEED, COULOMB, VISCOUS, LAG, SPRING, ROTOR };
+enum { KP, KD, STRENGTH, TORQUE, SPEED, COULOMB, VISCOUS, LAG, SPRING, ROTOR, STRIBECK, STRIBECK_SPEED, LOAD, BACKLASH };
 enum { LAGGED, THETA, OMEGA };
 enum { POSITION, EFFORT, NATIVE };
 enum { ACCELERATION = 3 };
-enum { F_LAG = 1, F_LINE = 2, F_FRICTION = 4, F_SPRING = 8, F_JOINTS = 16 };
+enum { F_LAG = 1, F_LINE = 2, F_FRICTION = 4, F_SPRING = 8, F_JOINTS = 16, F_RICH = 32, F_BACKLASH = 64 };
 
 static double clip(double x, double low, double high) { return x < low ? low : (x > high ? high : x); }
 
-static double friction(double qd, double coulomb, double viscous, double stiction) {
-  return coulomb * clip(qd * (1.0 / stiction), -1.0, 1.0) + viscous * qd;
+static double friction(double qd, double tau, const double* p, int m, int flags, double stiction) {
+  double level = p[COULOMB * m];
+  if (flags & F_RICH) {
+    const double part = qd / p[STRIBECK_SPEED * m];
+    level = level + p[STRIBECK * m] * exp(-(part * part)) + p[LOAD * m] * fabs(tau);
+  }
+  return level * clip(qd * (1.0 / stiction), -1.0, 1.0) + p[VISCOUS * m] * qd;
 }
 
 static double motor(double u, double q, double qd, const double* p, int m, int drive, int flags) {
@@ -34,28 +39,87 @@ static double motor(double u, double q, double qd, const double* p, int m, int d
   return clip(demand, clip(-limit - slope, -limit, limit), clip(limit - slope, -limit, limit));
 }
 
+// The motor's side of a gear with play follows its target; the link feels it where the teeth touch.
+static double through_play(double u, double q, double qd, const double* p, int m, int flags, double dt, mjtNum* rotor,
+                           int advance) {
+  const double theta = u + exp(-dt * p[KP * m] / p[KD * m]) * (*rotor - u);
+  const double low = q - p[BACKLASH * m], high = q + p[BACKLASH * m], held = clip(theta, low, high);
+  if (advance) *rotor = held;
+  const double tau = motor(u, held, qd, p, m, POSITION, flags);
+  if (theta >= high) return tau > 0.0 ? tau : 0.0;
+  if (theta <= low) return tau < 0.0 ? tau : 0.0;
+  return 0.0;
+}
+
+#include "forces.h"
+
 // Acceleration without gravity of the free body whose degrees of freedom begin at dof, in its own frame.
 static void accelerometer(const mjModel* model, const mjData* data, int dof, mjtNum* out) {
-  const mjtNum* q = data->qpos + model->jnt_qposadr[model->dof_jntid[dof]] + 3;
-  const double w = q[0], x = q[1], y = q[2], z = q[3];
-  const double a = data->qacc_warmstart[dof] - model->opt.gravity[0], b = data->qacc_warmstart[dof + 1] - model->opt.gravity[1],
-               c = data->qacc_warmstart[dof + 2] - model->opt.gravity[2];
-  out[0] = (1 - 2 * (y * y + z * z)) * a + 2 * (x * y + w * z) * b + 2 * (x * z - w * y) * c;
-  out[1] = 2 * (x * y - w * z) * a + (1 - 2 * (x * x + z * z)) * b + 2 * (y * z + w * x) * c;
-  out[2] = 2 * (x * z + w * y) * a + 2 * (y * z - w * x) * b + (1 - 2 * (x * x + y * y)) * c;
+  double free[3];
+  for (int k = 0; k < 3; k++) free[k] = data->qacc_warmstart[dof + k] - model->opt.gravity[k];
+  unrotate(data->qpos + model->jnt_qposadr[model->dof_jntid[dof]] + 3, free, out);
 }
 
 // Physics warnings are read from the batch's counters; MuJoCo would also print each of them for each world.
 void isthmus_warning(const char* message) { (void)message; }
 
+// The torques of the motors from the targets that have arrived, both in ctrl.
+static void motors(const mjtNum* w, const mjtNum* qcol, const mjtNum* vcol, mjtNum* user, mjData* data, int advance, double dt) {
+  const int m = (int)w[I_MOTORS], drive = (int)w[I_DRIVE], flags = (int)w[I_FLAGS], inner = (int)w[I_INNER];
+  const double stiction = w[I_STICTION];
+  const mjtNum* params = user + (int)w[I_PARAMS];
+  mjtNum* state = user + (int)w[I_STATE];
+  mjtNum* restrict out = data->ctrl;
+  if (flags & F_LAG) {
+    for (int i = 0; i < m; i++) {
+      mjtNum* y = state + LAGGED * m + i;
+      out[i] = out[i] + exp(-dt / params[LAG * m + i]) * (*y - out[i]);
+      if (advance) *y = out[i];
+    }
+  }
+  if (drive == NATIVE) return;
+  if (!(flags & F_JOINTS)) {
+    for (int i = 0; i < m; i++) {
+      double limit = params[TORQUE * m + i];
+      out[i] = clip(params[STRENGTH * m + i] * out[i], -limit, limit);
+    }
+    return;
+  }
+  if (flags & F_SPRING) {
+    const double h = dt / inner;
+    for (int i = 0; i < m; i++) {
+      const mjtNum* p = params + i;
+      double q = data->qpos[(int)qcol[i]], qd = data->qvel[(int)vcol[i]], u = out[i], total = 0.0;
+      double theta = state[THETA * m + i], omega = state[OMEGA * m + i];
+      for (int k = 0; k < inner; k++) {
+        double load = p[SPRING * m] * (theta - (q + qd * (k * h)));
+        double tau = motor(u, theta, omega, p, m, drive, flags);
+        double drv = tau - friction(omega, tau, p, m, flags, stiction);
+        omega = omega + h * (drv - load) / p[ROTOR * m];
+        theta = theta + h * omega;
+        total += load;
+      }
+      if (advance) { state[THETA * m + i] = theta; state[OMEGA * m + i] = omega; }
+      out[i] = total / inner;
+    }
+    return;
+  }
+  for (int i = 0; i < m; i++) {
+    const mjtNum* p = params + i;
+    double q = data->qpos[(int)qcol[i]], qd = data->qvel[(int)vcol[i]];
+    double tau = flags & F_BACKLASH ? through_play(out[i], q, qd, p, m, flags, dt, state + THETA * m + i, advance)
+                                    : motor(out[i], q, qd, p, m, drive, flags);
+    out[i] = flags & F_FRICTION ? tau - friction(qd, tau, p, m, flags, stiction) : tau;
+  }
+}
+
 void isthmus_control(const mjModel* model, mjData* data) {
   if (!model->nnumeric) return;
   const mjtNum* w = model->numeric_data + model->numeric_adr[model->nnumeric - 1];
   if (w[I_MARK] != MARK) return;
-  const int m = (int)w[I_MOTORS], drive = (int)w[I_DRIVE], flags = (int)w[I_FLAGS];
-  const int substeps = (int)w[I_SUBSTEPS], depth = (int)w[I_DEPTH], width = (int)w[I_WIDTH];
-  const double stiction = w[I_STICTION], dt = model->opt.timestep;
-  const int inner = (int)w[I_INNER], blocks = (int)w[I_BLOCKS];
+  const int m = (int)w[I_MOTORS], substeps = (int)w[I_SUBSTEPS], depth = (int)w[I_DEPTH], width = (int)w[I_WIDTH];
+  const int blocks = (int)w[I_BLOCKS];
+  const double dt = model->opt.timestep;
   const mjtNum* block = w + I_TABLE;
   const mjtNum* qcol = block + 3 * blocks;
   const mjtNum* vcol = qcol + m;
@@ -87,48 +151,26 @@ void isthmus_control(const mjModel* model, mjData* data) {
   // 3. The motors. Their own state moves once per step, however often the integrator asks.
   const int advance = !(fabs(data->time - user[U_LAST]) < 0.5 * dt);
   user[U_LAST] = data->time;
-  const mjtNum* params = user + (int)w[I_PARAMS];
-  mjtNum* state = user + (int)w[I_STATE];
   mjtNum* restrict out = data->ctrl;
   for (int i = 0; i < m; i++) out[i] = old[i] + fresh * (new[i] - old[i]);
-  if (flags & F_LAG) {
+  motors(w, qcol, vcol, user, data, advance, dt);
+
+  // 4. What was learned from recordings, on top of a force that was asked for.
+  const int learned = (int)w[I_LEARNED];
+  if (!learned) return;
+  const int past = (int)w[I_PAST], now = past ? (int)(step % past) : 0;
+  mjtNum* memory = user + (int)w[I_MEMORY];
+  if (past) {
     for (int i = 0; i < m; i++) {
-      mjtNum* y = state + LAGGED * m + i;
-      out[i] = out[i] + exp(-dt / params[LAG * m + i]) * (*y - out[i]);
-      if (advance) *y = out[i];
+      const double u = old[i] + fresh * (new[i] - old[i]);
+      memory[(now * 2) * m + i] = w[I_DRIVE] == EFFORT ? u : u - data->qpos[(int)qcol[i]];
+      memory[(now * 2 + 1) * m + i] = data->qvel[(int)vcol[i]];
     }
   }
-  if (drive == NATIVE) return;
-  if (!(flags & F_JOINTS)) {
-    for (int i = 0; i < m; i++) {
-      double limit = params[TORQUE * m + i];
-      out[i] = clip(params[STRENGTH * m + i] * out[i], -limit, limit);
-    }
-    return;
-  }
-  if (flags & F_SPRING) {
-    const double h = dt / inner;
-    for (int i = 0; i < m; i++) {
-      const mjtNum* p = params + i;
-      double q = data->qpos[(int)qcol[i]], qd = data->qvel[(int)vcol[i]], u = out[i], total = 0.0;
-      double theta = state[THETA * m + i], omega = state[OMEGA * m + i];
-      for (int k = 0; k < inner; k++) {
-        double load = p[SPRING * m] * (theta - (q + qd * (k * h)));
-        double drv = motor(u, theta, omega, p, m, drive, flags) - friction(omega, p[COULOMB * m], p[VISCOUS * m], stiction);
-        omega = omega + h * (drv - load) / p[ROTOR * m];
-        theta = theta + h * omega;
-        total += load;
-      }
-      if (advance) { state[THETA * m + i] = theta; state[OMEGA * m + i] = omega; }
-      out[i] = total / inner;
-    }
-    return;
-  }
-  for (int i = 0; i < m; i++) {
-    const mjtNum* p = params + i;
-    double q = data->qpos[(int)qcol[i]], qd = data->qvel[(int)vcol[i]];
-    double tau = motor(out[i], q, qd, p, m, drive, flags);
-    if (flags & F_FRICTION) tau -= friction(qd, p[COULOMB * m], p[VISCOUS * m], stiction);
-    out[i] = tau;
+  for (int i = 0; i < model->nv; i++) data->qfrc_applied[i] = user[(int)w[I_FORCE] + i];
+  const mjtNum* table = w + learned;
+  for (int count = (int)*table++; count > 0; count--, table += (int)table[L_LENGTH]) {
+    if (table[L_KIND] == 0.0) body_force(table, model, data);
+    else motor_force(table, memory, past, now, m, vcol, data);
   }
 }

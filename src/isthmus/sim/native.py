@@ -21,6 +21,7 @@ from pathlib import Path
 import mujoco
 
 SOURCE = Path(__file__).with_name("motors.c")
+INCLUDED = SOURCE.with_name("forces.h")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-ffp-contract=off")
 """No fused multiply-add: the numbers must equal NumPy's."""
 
@@ -82,7 +83,7 @@ def _build() -> Path | None:
     include = Path(mujoco.__file__).parent / "include"
     cc = compiler()
     text = [mujoco.__version__, *FLAGS, _processor(), *(cc or [])]
-    key = hashlib.sha256(SOURCE.read_bytes() + "|".join(text).encode()).hexdigest()[:16]
+    key = hashlib.sha256(SOURCE.read_bytes() + INCLUDED.read_bytes() + "|".join(text).encode()).hexdigest()[:16]
     for folder in _cache_folders():
         library = folder / f"motors-{key}.so"
         if _ours(folder) and library.is_file():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ import mujoco
 from isthmus.data.contract import Contract
 from isthmus.errors import BadInput
 from isthmus.files import content_hash
+from isthmus.sim.unit import Unit
 from isthmus.world import Belief, Space
 from isthmus.world.inertia import PAYLOAD_RADIUS
 
@@ -37,12 +38,24 @@ class Motors:
     """No-load speed, rad/s; empty means that torque does not depend on speed."""
     coulomb: tuple[float, ...] = ()
     viscous: tuple[float, ...] = ()
+    strength: tuple[float, ...] = ()
+    """Part of what is asked that the motor gives; empty means all."""
     lag: tuple[float, ...] = ()
     """Time constant of the motor's response, s."""
     spring: tuple[float, ...] = ()
     """Stiffness between gearbox and link, N·m/rad; empty means rigid."""
     rotor_inertia: tuple[float, ...] = ()
     """Reflected inertia on the motor's side of the spring, kg·m²; needed with `spring`."""
+    stribeck: tuple[float, ...] = ()
+    """Friction at rest on top of `coulomb`, N·m, which is gone at a few times `stribeck_speed`, rad/s."""
+    stribeck_speed: tuple[float, ...] = ()
+    load_friction: tuple[float, ...] = ()
+    """Part of the motor's torque that is lost to friction."""
+    backlash: tuple[float, ...] = ()
+    """Play of the gear to either side, rad; position drives only."""
+
+
+FIGURES = tuple(f.name for f in fields(Motors) if f.name != "drive")
 
 
 @dataclass(frozen=True)
@@ -85,6 +98,8 @@ class Robot:
     doc: str = ""
     timestep: float = 0.0
     """s of a physics step; 0 takes the model's own."""
+    unit: Unit = field(default_factory=Unit)
+    """How this very robot differs from its design."""
 
     def spec(self) -> mujoco.MjSpec:
         """The model as an editable specification."""
@@ -104,6 +119,15 @@ class Robot:
     def longest(self, delay: str) -> float:
         """The largest `action_delay` or `sensor_delay` that the space allows, s."""
         return max((p.high for p in self.space.params if any(t.endswith(f"/{delay}") for t in p.targets)), default=0.0)
+
+    @cached_property
+    def driven(self) -> Motors:
+        """The motors that it has: the design's, with the figures of the unit."""
+        size = self.contract.target.size
+        for name, row in self.unit.motors.items():
+            if len(row) != size:
+                raise BadInput(f"{name} of the unit's motors has {len(row)} numbers, but {self.name} has {size} motors.")
+        return replace(self.motors, **self.unit.motors)
 
     @cached_property
     def model(self) -> mujoco.MjModel:

@@ -4,7 +4,8 @@ MuJoCo gives every world a block of numbers of ours (`userdata`) that is saved, 
 We keep there the targets on their way, the motor parameters, the motor state and the recent past of the signals,
 so that a world is one row of numbers and nothing else.
 
-    userdata = [ tick start | last motor update | action delay | sensor delay | targets | params | state | ring ]
+    userdata = [ tick start | last motor update | action delay | sensor delay
+               | targets | params | state | ring | memory | force ]
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ class Wiring:
     """Past physics steps of signals kept."""
     width: int
     """Signals side by side."""
+    past: int = 0
+    """Physics steps of errors and speeds of the motors kept, for learned forces."""
+    dofs: int = 0
+    """Degrees of freedom on which a force can be asked for, where learned forces write to all of them."""
 
     @property
     def targets(self) -> int:
@@ -53,8 +58,16 @@ class Wiring:
         return self.state + len(STATES) * self.motors
 
     @property
-    def size(self) -> int:
+    def memory(self) -> int:
         return self.ring + self.depth * self.width
+
+    @property
+    def force(self) -> int:
+        return self.memory + self.past * 2 * self.motors
+
+    @property
+    def size(self) -> int:
+        return self.force + self.dofs
 
     def views(self, userdata: np.ndarray) -> dict[str, np.ndarray]:
         """Named live views of all worlds' userdata, (n, size)."""
@@ -68,17 +81,30 @@ class Wiring:
             "sensor_delay": userdata[:, SENSOR_DELAY],
             "targets": block(self.targets, self.sent, m),
             "ring": block(self.ring, self.depth, self.width),
+            "memory": block(self.memory, self.past, 2 * m).reshape(n, self.past, 2, m),
+            "force": userdata[:, self.force : self.force + self.dofs],
             "params": params,
             **{f"motor.{name}": params[:, i] for i, name in enumerate(FIELDS)},
             **{f"state.{name}": state[:, i] for i, name in enumerate(STATES)},
         }
 
-    def numeric(self, drive: str, flags: int, q: list[int], v: list[int], sources: list[tuple[str, list[int]]]) -> list[float]:
-        """The description that motors.c reads from the model; signals as runs of consecutive columns."""
+    def numeric(
+        self,
+        drive: str,
+        flags: int,
+        q: list[int],
+        v: list[int],
+        sources: list[tuple[str, list[int]]],
+        forces: list[float],
+    ) -> list[float]:
+        """The description that motors.c reads from the model; signals as runs of consecutive columns, and learned forces."""
         runs = [(_ARRAYS[array], *run) for array, columns in sources for run in _runs(columns)]
         head = [MARK, self.motors, _DRIVES[drive], flags, self.substeps, self.sent, self.depth, self.width]
-        offsets = [self.targets, self.params, self.state, self.ring, STICTION_SPEED, SPRING_STEPS, len(runs)]
-        return [float(x) for x in (*head, *offsets, *(x for run in runs for x in run), *q, *v)]
+        offsets = [self.targets, self.params, self.state, self.ring, self.memory, self.past, self.force]
+        table = [*(x for run in runs for x in run), *q, *v]
+        # Three numbers and the offset itself come between.
+        learned = len(head) + len(offsets) + 4 + len(table) if forces else 0
+        return [float(x) for x in (*head, *offsets, learned, STICTION_SPEED, SPRING_STEPS, len(runs), *table, *forces)]
 
 
 def _runs(columns: list[int]) -> list[tuple[int, int]]:

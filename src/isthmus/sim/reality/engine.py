@@ -25,6 +25,7 @@ from isthmus.sim.reality.missing import Missing
 from isthmus.sim.reality.reality import Reality
 from isthmus.sim.reality.sensors import SensorErrors
 from isthmus.sim.robot import Robot
+from isthmus.sim.unit import Unit
 
 PERIOD = 0.002
 """s between packets of a virtual robot, and the shortest tick."""
@@ -86,6 +87,7 @@ class RealEngine(Engine):
                 for joint in spec.joints:
                     joint.solref_friction, joint.solimp_friction = STICTION
 
+        robot = replace(robot, unit=Unit())
         real = replace(robot, substeps=substeps, home=tuple(home.tolist()))
         vars(real)["model"] = robot.model  # the same text, compiled already
         super().__init__(real, n, threads, prepare, compiled)

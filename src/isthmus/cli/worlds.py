@@ -1,0 +1,30 @@
+"""The worlds that an option names: a file with a belief, or a twin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from isthmus.sim.robot import Robot
+    from isthmus.tasks.task import Task
+    from isthmus.world import Belief
+
+
+def worlds_of(path: Path | None, robot: Robot, default: Belief | None = None) -> tuple[Robot, Belief]:
+    """The robot and what is believed of it: a twin brings its own motors and forces, a belief only numbers."""
+    from isthmus.identify.twin import Twin, is_twin
+    from isthmus.world import Belief, adopt
+
+    if path is None:
+        return robot, robot.prior if default is None else default
+    if is_twin(path):
+        unit = Twin.load(path).on(robot, str(path))
+        return unit, unit.prior
+    return robot, adopt(Belief.load(path), robot.space, str(path))
+
+
+def task_on(task: Task, robot: Robot) -> Task:
+    """The task with the motors and forces of this very robot; the worlds that it is meant for stay its own."""
+    return replace(task, robot=replace(task.robot, unit=robot.unit))

@@ -1,0 +1,168 @@
+"""Which law do the motors follow? The simplest that predicts what it was not fitted to as well as any.
+
+    measured    torques were recorded: laws are driven through the recorded motion and compared with them
+    unseen      no torque was recorded: laws drive the simulated robot, whose motion is compared with the recorded one
+
+Every rung of the ladder is fitted, then a network on top of the best. A rung counts as better only if what it predicts better
+is more than chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isthmus.gap.segments import Segments
+from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
+from isthmus.identify.fit import fit, free
+from isthmus.identify.ladder import LADDER, extended, params, settled, without_losses, written
+from isthmus.identify.missing import learn
+from isthmus.identify.rollout import with_force
+from isthmus.identify.study import misses
+from isthmus.sim.learned import Learned
+from isthmus.sim.robot import Robot
+from isthmus.sim.unit import Unit
+from isthmus.world import Belief, Param, Space
+
+NETWORK = "network"
+LEAST = 0.02
+"""A better law takes at least this share off the error."""
+BLOCKS, HELD_OUT = 10, 5
+"""Of pieces on a bench, and one in so many of them is held out."""
+Report = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One law and how well it predicts."""
+
+    name: str
+    values: dict[str, float]
+    """Parameter -> value."""
+    fitted: float
+    """Root mean square error on what it was fitted to and on what was held out: N·m, or in units of the noise."""
+    held_out: float
+    each: np.ndarray
+    """Mean square error of each held-out piece."""
+
+
+@dataclass(frozen=True)
+class Actuator:
+    """The chosen law of some motors of a robot."""
+
+    labels: tuple[str, ...]
+    chosen: str
+    tried: tuple[Tried, ...]
+    motors: dict[str, tuple[float, ...]]
+    """Figures that differ from the design's, one number per motor of the robot."""
+    learned: Learned | None
+    rate: float
+    """Hz of the recording that it was fitted to."""
+    unit: str
+
+
+def choose(tried: Sequence[Tried]) -> Tried:
+    """The first law that no later one beats by more than chance and LEAST."""
+    best = tried[0]
+    for other in tried[1:]:
+        gain = best.each - other.each
+        error = float(np.std(gain, ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else 0.0
+        if gain.mean() > max(2.0 * error, LEAST * best.each.mean()):
+            best = other
+    return best
+
+
+def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) -> Actuator:
+    """Where torques were measured."""
+    block = np.arange(len(bench)) * BLOCKS // len(bench)
+    out = block % HELD_OUT == HELD_OUT // 2 if len(bench) >= BLOCKS else np.arange(len(bench)) % 2 == 1
+    train, held = bench.take(~out), bench.take(out)
+    extra: tuple[Param, ...] = ()
+    tried: list[Tried] = []
+    laws: dict[str, tuple[Param, ...]] = {}
+    bare = replace(robot, space=Space(()), prior=Belief(Space(())), unit=Unit(without_losses(robot, bench.labels)))
+    values = np.zeros(0)
+    for i, rung in enumerate(LADDER):
+        new = params(bare, bench.labels, rung)
+        report(i / (len(LADDER) + 1))
+        if not new:
+            continue
+        extra = (*extra, *new)
+        space = Space(extra)
+        values = fit_law(bare, train, extra, np.concatenate([values, [p.nominal for p in new]]))
+        miss = [((torque(bare, b, space, values[None])[0] - b.judged) ** 2).mean(1) for b in (train, held)]
+        laws[rung.name] = extra
+        tried.append(_tried(rung.name, dict(zip(space.names, map(float, values), strict=True)), *miss))
+    base = choose(tried)
+    space = Space(laws[base.name])
+    at = np.array([base.values[name] for name in space.names])
+    given = [torque(bare, b, space, at[None])[0] for b in (train, held)]
+    learned = learn_rest(bare, train, given[0])
+    miss = []
+    for b, g in zip((train, held), given, strict=True):
+        x = bench_features(bare, b, learned)
+        added = learned.net(x.reshape(-1, x.shape[-1])).reshape(g.shape)
+        miss.append(((g + added - b.judged) ** 2).mean(1))
+    tried.append(_tried(NETWORK, base.values, *miss))
+    chosen = choose([base, tried[-1]])
+    motors = settled(bare, space.params, base.values)
+    network = learned if chosen is tried[-1] else None
+    return Actuator(bench.labels, chosen.name, tuple(tried), motors, network, 1.0 / bench.dt, "N·m")
+
+
+def climb(
+    robot: Robot,
+    train: Segments,
+    held: Segments,
+    belief: Belief,
+    noise: np.ndarray,
+    labels: Sequence[str],
+    threads: int = 0,
+    report: Report = lambda done: None,
+) -> tuple[Actuator, Belief]:
+    """Where no torque was measured; also what is then believed of the robot's own parameters."""
+    labels = tuple(labels)
+    own = tuple(n for n in dict.fromkeys(written(robot).values()) if n in free(robot, belief))
+    extra: tuple[Param, ...] = ()
+    tried: list[Tried] = []
+    found: dict[str, tuple[tuple[Param, ...], np.ndarray]] = {}
+    for i, rung in enumerate((None, *LADDER)):
+        report(i / (len(LADDER) + 2))
+        new = params(robot, labels, rung) if rung else ()
+        if rung and not new:
+            continue
+        extra = (*extra, *new)
+        larger, wide = extended(robot, belief, extra)
+        names = (*own, *(p.name for p in extra))
+        e = wide.median()
+        if names:
+            e = fit(larger, train, wide, noise, names, rounds=2, threads=threads).e
+        name = rung.name if rung else "as believed"
+        values = {n: float(e[larger.space.index(n)]) for n in names}
+        miss = [_relative(larger, part, noise, e, threads) for part in (train, held)]
+        found[name] = (extra, e)
+        tried.append(_tried(name, values, *miss))
+    base = choose(tried)
+    extra, e = found[base.name]
+    motors = settled(robot, extra, base.values)
+    fixed = belief.fix({n: float(e[robot.space.index(n)]) for n in own})
+    here = replace(robot, unit=replace(robot.unit, motors=motors))
+    world = e[: len(robot.space)]
+    learned = learn(here, train, world, noise, "motor", labels, threads=threads)
+    miss = [_relative(with_force(here, learned), part, noise, world, threads) for part in (train, held)]
+    tried.append(_tried(NETWORK, base.values, *miss))
+    chosen = choose([base, tried[-1]])
+    network = learned if chosen is tried[-1] else None
+    return Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise"), fixed
+
+
+def _relative(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, threads: int) -> np.ndarray:
+    """Mean square error of each segment, in units of the noise."""
+    squares, count = misses(robot, segments, noise, [e], threads)[0]
+    return np.nansum(squares / noise**2, axis=1) / np.maximum(count.sum(1), 1)
+
+
+def _tried(name: str, values: dict[str, float], fitted: np.ndarray, held: np.ndarray) -> Tried:
+    return Tried(name, values, float(np.sqrt(fitted.mean())), float(np.sqrt(held.mean())), held)

@@ -1,0 +1,213 @@
+"""Motors whose torque was measured: their law, without a body around them.
+
+    time, target.J, joint_pos.J, joint_vel.J, torque.J        columns of a table, for each motor J on the bench
+
+The motors of one group share a law. Their recordings are cut into pieces, the law is driven through each from its first
+sample on, and what it gives is compared with the torque that was measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from scipy.optimize import least_squares
+from scipy.signal import lfilter
+
+from isthmus.errors import BadInput, unknown
+from isthmus.identify.ladder import figures
+from isthmus.identify.members import Members
+from isthmus.identify.rollout import silent
+from isthmus.sim.actuators import ABSENT, FIELDS, Actuators, Arrays
+from isthmus.sim.learned import Learned
+from isthmus.sim.robot import FIGURES, Motors, Robot
+from isthmus.world import Param, Space, Target
+
+PIECE, WARM = 200, 40
+"""Samples of a piece, and how many of them only bring the law into step."""
+GAP = 2.5
+"""A step of time longer than so many usual ones begins a new stretch."""
+COLUMNS = ("target", "joint_pos", "joint_vel", "torque")
+MOST_PIECES = 2000
+
+
+@dataclass(frozen=True)
+class Bench:
+    """N pieces of T samples of motors that share a law."""
+
+    labels: tuple[str, ...]
+    dt: float
+    """s between samples."""
+    u: np.ndarray
+    """(N, T) targets, angles, speeds and measured torques."""
+    q: np.ndarray
+    qd: np.ndarray
+    tau: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.u)
+
+    def take(self, which: np.ndarray) -> Bench:
+        return Bench(self.labels, self.dt, self.u[which], self.q[which], self.qd[which], self.tau[which])
+
+    @property
+    def judged(self) -> np.ndarray:
+        """(N, T - WARM) torques that are compared."""
+        return self.tau[:, WARM:]
+
+
+def read_bench(paths: Sequence[Path], robot: Robot, pattern: str = ".*") -> Bench:
+    """From tables with the columns above, those motors of the robot whose label matches `pattern`."""
+    from isthmus.data.importers import load
+
+    labels = [label for label in robot.contract.target.labels if re.fullmatch(pattern, label)]
+    if not labels:
+        raise unknown("motor", pattern, robot.contract.target.labels, f"the motors of {robot.name}")
+    rows: list[tuple[str, np.ndarray]] = []
+    steps = []
+    for path in paths:
+        table = load(path)
+        columns = {name: np.asarray(column.values, float) for name, column in table.columns.items()}
+        if "time" not in columns:
+            raise BadInput(f"{path} has no column 'time'.")
+        here = [label for label in labels if f"torque.{label}" in columns]
+        if not here:
+            raise BadInput(f"{path} has no measured torque: no column such as 'torque.{labels[0]}'.")
+        for label in here:
+            missing = [f"{c}.{label}" for c in COLUMNS if f"{c}.{label}" not in columns]
+            if missing:
+                raise BadInput(f"{path} has 'torque.{label}' but no column '{missing[0]}'.")
+            data = np.stack([columns["time"], *(columns[f"{c}.{label}"] for c in COLUMNS)], axis=1)
+            rows.append((label, data))
+        steps.append(np.median(np.diff(columns["time"])))
+    dt = float(np.median(steps))
+    if not dt > 0:
+        raise BadInput(f"{paths[0]}: time does not go on.")
+    pieces = [piece for _, data in rows for piece in _pieces(data, dt)]
+    if not pieces:
+        raise BadInput(f"no stretch of {paths[0]} is {PIECE} samples long without a hole.")
+    pieces = [pieces[i] for i in np.unique(np.linspace(0, len(pieces) - 1, MOST_PIECES).astype(int))]
+    u, q, qd, tau = np.stack(pieces).transpose(2, 0, 1)
+    return Bench(tuple(dict.fromkeys(label for label, _ in rows)), dt, u, q, qd, tau)
+
+
+def _pieces(data: np.ndarray, dt: float) -> list[np.ndarray]:
+    """Pieces of (PIECE, 4) on a regular grid; a hole in time or a missing number ends a stretch."""
+    good = np.asarray(np.isfinite(data).all(axis=1))
+    step = np.diff(data[:, 0])
+    ends = np.flatnonzero((step > GAP * dt) | (step <= 0) | ~good[1:] | ~good[:-1]) + 1
+    found = []
+    for part in np.split(data, ends):
+        if len(part) < PIECE or not np.isfinite(part).all():
+            continue
+        grid = np.arange(part[0, 0], part[-1, 0] + 0.5 * dt, dt)
+        even = np.stack([np.interp(grid, part[:, 0], part[:, i]) for i in range(1, part.shape[1])], axis=1)
+        found += [even[i : i + PIECE] for i in range(0, len(even) - PIECE + 1, PIECE - WARM)]
+    return found
+
+
+def torque(robot: Robot, bench: Bench, space: Space, values: np.ndarray) -> np.ndarray:
+    """What the law gives, (k, N, T - WARM), with k sets of values of the space, (k, d)."""
+    k, (N, T) = len(values), bench.u.shape
+    varied = frozenset(Target.parse(p.targets[0]).field for p in space.params) & set(FIELDS)
+    actuators = Actuators(_one(robot, bench.labels[0]), 1, bench.dt, varied)
+    f: Arrays = {name: np.broadcast_to(row, (k, 1, 1)) for name, row in actuators.nominal.items()}
+    delay = np.zeros((k, 1))
+    for column, param in zip(values.T, space.params, strict=True):
+        field = Target.parse(param.targets[0]).field
+        if field == "action_delay":
+            delay = column[:, None]
+        else:
+            f[field] = f[field] * column[:, None, None] if param.how == "scale" else column[:, None, None]
+    u = _delayed(bench.u, delay / bench.dt)
+    if actuators.lag:
+        u = _lagged(u, f["lag"][:, 0, 0], bench.dt)
+    # The lag is done; all else but backlash has no memory, so that all samples can go at once.
+    actuators.lag = False
+    q, qd = (np.broadcast_to(x, (k, N, T)) for x in (bench.q, bench.qd))
+    if not actuators.backlash:
+        return actuators.torque(f, {}, u, q, qd)[:, :, WARM:]
+    flat = {name: row[:, :, 0] for name, row in f.items()}
+    state, out = {"rotor": q[:, :, 0].copy()}, np.empty((k, N, T))
+    for t in range(T):
+        out[:, :, t] = actuators.torque(flat, state, u[:, :, t], q[:, :, t], qd[:, :, t])
+    return out[:, :, WARM:]
+
+
+def _lagged(u: np.ndarray, lag: np.ndarray, dt: float) -> np.ndarray:
+    """Targets (k, N, T) behind first-order lags, (k,), that have settled on the first sample."""
+    with np.errstate(divide="ignore"):
+        keep = np.exp(-dt / lag)
+    rows = [lfilter([1 - a], [1, -a], x, zi=a * x[:, :1])[0] for a, x in zip(keep, u, strict=True)]
+    return np.stack(rows)
+
+
+def _one(robot: Robot, label: str) -> Motors:
+    """The motors' nominal figures as those of a single motor."""
+    i, nominal = robot.contract.target.component(label), figures(robot)
+    return replace(robot.motors, **{f: (float(nominal[f][i]),) if nominal[f][i] != ABSENT[f] else () for f in FIGURES})
+
+
+def _delayed(u: np.ndarray, samples: np.ndarray) -> np.ndarray:
+    """Targets (N, T) as they arrive `samples`, (k, 1), later, (k, N, T); the first one before the start."""
+    at = np.maximum(np.arange(u.shape[1]) - samples, 0.0)
+    low = at.astype(int)
+    part = (at - low)[:, None]
+    high = np.minimum(low + 1, u.shape[1] - 1)
+    return u[:, low].transpose(1, 0, 2) * (1 - part) + u[:, high].transpose(1, 0, 2) * part
+
+
+def fit_law(robot: Robot, bench: Bench, extra: Sequence[Param], start: np.ndarray | None = None) -> np.ndarray:
+    """Values of the parameters, (d,), under which the law gives the torques that were measured, large misses softened."""
+    space = Space(tuple(extra))
+    scale = max(float(np.std(bench.judged)), 1e-9) * 0.1
+    step = 1e-3
+
+    def miss(z: np.ndarray) -> np.ndarray:
+        """(k, d) -> (k, all)"""
+        values = np.stack([space.from_unconstrained(row) for row in z])
+        return ((torque(robot, bench, space, values) - bench.judged) / scale).reshape(len(z), -1)
+
+    def slope(z: np.ndarray) -> np.ndarray:
+        moves = step * np.eye(len(z))
+        both = miss(np.concatenate([z + moves, z - moves]))
+        return ((both[: len(z)] - both[len(z) :]) / (2 * step)).T
+
+    middle = space.nominal if start is None else start
+    z = np.clip(space.unconstrained(middle), -4.0, 4.0)
+    found = least_squares(lambda z: miss(z[None])[0], z, jac=slope, loss="soft_l1", x_scale="jac", max_nfev=60)  # pyright: ignore[reportArgumentType]
+    return space.from_unconstrained(found.x)
+
+
+def learn_rest(robot: Robot, bench: Bench, given: np.ndarray, seed: int = 0) -> Learned:
+    """A force on top of the law, from what it leaves: `given`, (N, T - WARM), is what the law gives."""
+    law = silent(robot, "motor", bench.labels, lags=2, stride=max(bench.dt, 0.005))
+    x = bench_features(robot, bench, law)
+    rest = bench.judged - given
+    scale = np.array([max(float(np.std(rest)), 1e-9)])
+    members = Members(x, scale, 1, seed)
+    members.improve(x, _Torques(given - bench.judged, scale[0]))
+    return members.law(law, x)
+
+
+def bench_features(robot: Robot, bench: Bench, law: Learned) -> np.ndarray:
+    """(N, T - WARM, 1, 1, features)"""
+    step = max(1, round(law.stride / bench.dt))
+    first = bench.u if robot.motors.drive == "effort" else bench.u - bench.q
+    at = np.arange(WARM, bench.u.shape[1])
+    columns = [signal[:, at - i * step] for signal in (first, bench.qd) for i in range(law.lags + 1)]
+    return np.stack(columns, axis=-1)[:, :, None, None]
+
+
+class _Torques:
+    """How far the torque is off, in units of how far it was."""
+
+    def __init__(self, off: np.ndarray, scale: float):
+        self.off, self.scale = torch.from_numpy(off / scale).float(), scale
+
+    def cost(self, change: torch.Tensor) -> torch.Tensor:
+        return 0.5 * (self.off + change[..., 0] / self.scale).pow(2).mean(-1)

@@ -1,0 +1,136 @@
+"""The family of motor laws, from the simplest up: each rung adds a few figures to the one below.
+
+A rung is a set of parameters like any others, so that a law is fitted as numbers are, and two laws are compared by how well
+they predict what they were not fitted to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isthmus.data.contract import NO_LIMIT
+from isthmus.sim.actuators import ABSENT, FIELDS, Actuators
+from isthmus.sim.robot import Robot
+from isthmus.sim.unit import Unit
+from isthmus.world import Belief, Param, Target
+from isthmus.world.factors import LogUniform, Uniform
+
+
+@dataclass(frozen=True)
+class Rung:
+    name: str
+    fields: tuple[str, ...]
+    doc: str
+
+
+LADDER = (
+    Rung("ideal", ("kp", "kd", "strength"), "gives what is asked, through its gains"),
+    Rung("limits", ("torque_limit", "speed_limit"), "and no more than the torque-speed line"),
+    Rung("viscous", ("viscous",), "loses torque in proportion to speed"),
+    Rung("coulomb", ("coulomb",), "and the same amount at any speed"),
+    Rung("lag", ("lag", "action_delay"), "answers late"),
+    Rung("stribeck", ("stribeck", "stribeck_speed"), "sticks more at rest than it slides"),
+    Rung("load", ("load_friction",), "loses more under load"),
+    Rung("backlash", ("backlash",), "has play in its gear"),
+)
+LOSSES = ("viscous", "coulomb", "lag", "stribeck", "load_friction", "backlash")
+TORQUE, SPEED = 1.0, 10.0
+"""N·m and rad/s of a motor of which neither is known."""
+MOST_DELAY = 0.1
+"""s"""
+
+
+def figures(robot: Robot) -> dict[str, np.ndarray]:
+    """Nominal figures of all motors, (m,) per field."""
+    size = robot.contract.target.size
+    return Actuators(robot.driven, size, float(robot.model.opt.timestep), frozenset()).nominal
+
+
+def without_losses(robot: Robot, labels: Sequence[str]) -> dict[str, tuple[float, ...]]:
+    """Figures of a unit whose motors `labels` have no friction, no lag and no play: the foot of the ladder."""
+    nominal, which = figures(robot), [robot.contract.target.component(label) for label in labels]
+    found = {}
+    for field in LOSSES:
+        row = nominal[field].copy()
+        row[which] = 0.0
+        found[field] = tuple(map(float, row))
+    return found
+
+
+def written(robot: Robot) -> dict[str, str]:
+    """Figures of motors, and the delay, that parameters of the robot's Space write already: field -> parameter."""
+    found = {}
+    for param in robot.space.params:
+        for target in map(Target.parse, param.targets):
+            if target.kind == "motor" or target.field == "action_delay":
+                found[target.field] = param.name
+    return found
+
+
+def params(robot: Robot, labels: Sequence[str], rung: Rung) -> tuple[Param, ...]:
+    """Parameters of a rung for the motors `labels`, but for those that the robot's Space has or that its drive lacks."""
+    nominal, drive, known = figures(robot), robot.motors.drive, written(robot)
+    which = [robot.contract.target.component(label) for label in labels]
+    effort = np.array(robot.contract.safety.effort or (NO_LIMIT,) * robot.contract.target.size)
+    torque = np.minimum(nominal["torque_limit"], effort)[which]
+    torque = float(torque.max()) if (torque < NO_LIMIT).all() else TORQUE
+    line = nominal["speed_limit"][which]
+    speed = float(line.max()) if np.isfinite(line).all() else SPEED
+    motors = f"motor:({'|'.join(map(re.escape, labels))})"
+    scales = {"kp": 5.0, "kd": 20.0, "strength": 5.0, "torque_limit": 5.0, "speed_limit": 10.0}
+    spans = {
+        "viscous": ("N·m·s/rad", 0.0, torque / speed),
+        "coulomb": ("N·m", 0.0, 0.5 * torque),
+        "stribeck": ("N·m", 0.0, 0.5 * torque),
+        "load_friction": ("1", 0.0, 0.9),
+        "backlash": ("rad", 0.0, 0.2),
+        "lag": ("s", 0.0, 0.1),
+    }
+    found = []
+    for field in rung.fields:
+        if field in known or (field in ("kp", "kd", "backlash") and drive != "position"):
+            continue
+        # The gains of a position drive say all that its strength could say, until its torque runs out.
+        if field == "strength" and drive == "position":
+            continue
+        name = f"motor_{field}"
+        if field in scales:
+            if np.isfinite(nominal[field][which]).all() and (nominal[field][which] > 0).all():
+                factor = scales[field]
+                found.append(Param(name, "1", 1.0, 1 / factor, factor, (f"{motors}/{field}",), "log", "scale"))
+        elif field == "stribeck_speed":
+            found.append(Param(name, "rad/s", ABSENT[field], 0.01, 5.0, (f"{motors}/{field}",), "log"))
+        elif field == "action_delay":
+            found.append(Param(name, "s", 0.0, 0.0, MOST_DELAY, ("link:.*/action_delay",)))
+        else:
+            unit, low, high = spans[field]
+            now = float(np.clip(nominal[field][which].mean(), low, high))
+            found.append(Param(name, unit, now, low, high, (f"{motors}/{field}",)))
+    return tuple(found)
+
+
+def extended(robot: Robot, belief: Belief, extra: Sequence[Param]) -> tuple[Robot, Belief]:
+    """The robot with more parameters, about which nothing is known but their bounds."""
+    space = type(robot.space)((*robot.space.params, *extra))
+    kinds = {"linear": Uniform, "log": LogUniform}
+    wide = Belief(space, (*belief.factors, *(kinds[p.scale](p.name, p.low, p.high) for p in extra)))
+    return replace(robot, space=space, prior=wide), wide
+
+
+def settled(robot: Robot, extra: Sequence[Param], values: dict[str, float]) -> dict[str, tuple[float, ...]]:
+    """The figures that differ from the design's, found ones in place of nominal ones, for a unit."""
+    nominal, labels = figures(robot), robot.contract.target.labels
+    for param in extra:
+        target = Target.parse(param.targets[0])
+        if target.kind != "motor":
+            continue
+        for i, label in enumerate(labels):
+            if re.fullmatch(target.pattern, label):
+                old = nominal[target.field][i]
+                nominal[target.field][i] = old * values[param.name] if param.how == "scale" else values[param.name]
+    design = figures(replace(robot, unit=Unit()))
+    return {f: tuple(map(float, nominal[f])) for f in FIELDS if (nominal[f] != design[f]).any()}

@@ -1,0 +1,99 @@
+"""Experiments: worth what a fit then finds, inside the limits, better than what one would try by hand."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from test_gap_residual import record
+
+from isthmus.cli.main import main
+from isthmus.data.reader import read
+from isthmus.data.recording import write
+from isthmus.deploy.controller import Controller
+from isthmus.identify.excite import Judge, Waves, chirp, excite
+from isthmus.identify.fit import fit
+from isthmus.identify.study import prepare
+from isthmus.robots import get_robot
+
+RNG = np.random.default_rng
+
+
+@pytest.fixture(scope="module")
+def pendulum():
+    return get_robot("pendulum")
+
+
+NAMES = ("joint_damping", "joint_friction", "action_delay")
+
+
+@pytest.fixture(scope="module")
+def found(pendulum):
+    return excite(pendulum, pendulum.prior, 4.0, 0.3, NAMES, tries=60, threads=1)
+
+
+def test_it_is_worth_more_than_a_chirp_and_keeps_inside_the_limits(pendulum, found):
+    judge = Judge(pendulum, pendulum.prior, 4.0, 0.3, NAMES, threads=1)
+    assert found.beyond == 0
+    assert found.worth > judge.experiment(chirp(pendulum, 4.0)).worth + 0.5
+
+
+def test_what_is_expected_is_what_a_fit_finds(pendulum, found):
+    """The spread that was promised, within a factor of two, for a fit of the same parameters to a noisy recording."""
+    belief = pendulum.prior.fix({n: float(pendulum.space[n].nominal) for n in pendulum.prior.free().names if n not in NAMES})
+    expected = Judge(pendulum, belief, 4.0, 0.3, NAMES, threads=1).experiment(found.targets)
+    episode = record(pendulum, belief.median(), found.targets, seed=3)
+    parts = prepare(pendulum, [episode], belief, ahead=0.3, threads=1)
+    done = fit(pendulum, parts.train, belief, parts.floor, NAMES, threads=1)
+    promised, came = (np.sqrt(np.diag(c)) for c in (expected.covariance, done.covariance))
+    assert np.all(came < 2.0 * promised)
+    assert np.all(promised < 2.0 * came)
+
+
+def test_doing_it_twice_tells_more_and_standing_still_nothing(pendulum, found):
+    judge = Judge(pendulum, pendulum.prior, 4.0, 0.3, NAMES, threads=1)
+    once = judge.information(found.targets[None])[0]
+    both = judge.information(np.stack([found.targets, found.targets]))
+    assert np.allclose(both[0], both[1])
+    assert np.allclose(both[0], once)
+    assert judge.worth(2 * once) > judge.worth(once)
+    still = np.tile(pendulum.default, (len(found.targets), 1))
+    assert judge.worth(judge.information(still[None])[0]) < 0.1
+
+
+@pytest.mark.parametrize("name", ["pendulum", "cartpole", "go1", "crazyflie"])
+def test_waves_stay_inside_the_limits_and_begin_and_end_at_rest(name):
+    robot = get_robot(name)
+    waves = Waves(robot, 3.0)
+    targets = waves(3.0 * RNG(0).standard_normal((5, waves.size)))
+    target = robot.contract.target
+    assert (targets >= np.array(target.low)).all()
+    assert (targets <= np.array(target.high)).all()
+    assert np.allclose(targets[:, 0], robot.default)
+
+
+def test_the_command_writes_targets_that_a_robot_can_play(pendulum, tmp_path, capsys):
+    path = tmp_path / "probe.controller"
+    options = ["--seconds", "3", "--tries", "8", "--horizon", "0.3", "--only", "joint_damping"]
+    assert main(["excite", "pendulum", *options, "-o", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["parameters"]["joint_damping"]["expected"][0] > told["parameters"]["joint_damping"]["before"][0]
+    controller = Controller.load(path)
+    assert controller.manifest.robot == pendulum.contract
+    assert main(["excite", "pendulum", *options, "-o", str(tmp_path / "probe.mcap"), "--json"]) == 0
+    episode = read(tmp_path / "probe.mcap")
+    still = {"joint_pos": np.zeros(1, np.float32)}
+    controller.reset()
+    played = np.array([controller.tick(still) for _ in range(len(episode))])
+    assert np.allclose(played, episode.target, atol=1e-6)
+    assert set(episode.origin["expected"]) == {"joint_damping"}
+    write(tmp_path / "out.mcap", record(pendulum, pendulum.space.nominal, episode.target, seed=1))
+    identify = ["identify", "pendulum", str(tmp_path / "out.mcap"), "--only", "joint_damping", "--expected"]
+    assert main([*identify, str(tmp_path / "probe.mcap")]) == 0
+    assert "came out" in capsys.readouterr().out
+    assert main([*identify, str(tmp_path / "out.mcap")]) == 2
+    capsys.readouterr()
+    for wrong in (["--seconds", "0"], ["--tries", "0"], ["--only", "joint_dampin"], ["-o", str(tmp_path / "a.txt")]):
+        assert main(["excite", "pendulum", *wrong]) == 2
+    assert "joint_damping" in capsys.readouterr().err

@@ -1,0 +1,132 @@
+"""Which law do motors follow: plant one, and the simplest that explains it is chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from isthmus.cli.main import main
+from isthmus.errors import BadInput
+from isthmus.identify.actuator import Tried, choose, climb_bench
+from isthmus.identify.bench import COLUMNS, read_bench
+from isthmus.identify.ladder import LADDER, figures, params, settled
+from isthmus.identify.law import put_law
+from isthmus.robots import get_robot
+from isthmus.sim.actuators import Actuators
+from isthmus.sim.unit import Unit
+
+RNG = np.random.default_rng
+DT = 0.005
+
+
+def bench_file(path, unit: Unit, noise: float = 0.02, seconds: float = 40.0, extra=None, seed: int = 0):
+    """A table of one motor of go1, with the law of a unit, moved about by hand while its target wanders."""
+    robot = dataclasses.replace(get_robot("go1"), unit=unit)
+    i = robot.contract.target.component("FL_calf")
+    rng, t = RNG(seed), np.arange(round(seconds / DT)) * DT
+    wave = lambda size, fast: (
+        size * sum(np.sin(2 * np.pi * rng.uniform(0.2, fast) * t + rng.uniform(0, 6)) for _ in range(4)) / 2
+    )
+    q = -1.5 + wave(0.4, 2.0)
+    u, qd = q + wave(0.25, 4.0), np.gradient(q, DT)
+    motors = {f: (row[i],) for f, row in dataclasses.asdict(robot.driven).items() if f != "drive" and row}
+    law = Actuators(dataclasses.replace(robot.motors, **{f: motors.get(f, ()) for f in motors}, **{
+        f: () for f in ("kp", "kd", "torque_limit", "speed_limit", "coulomb", "viscous") if f not in motors
+    }), 1, DT / 3, frozenset())  # fmt: skip
+    f = {name: row[None] for name, row in law.nominal.items()}
+    state = {"lagged": u[:1, None].copy(), "rotor": q[:1, None].copy(), "rotor_speed": np.zeros((1, 1))}
+    tau = []
+    for k in range(len(t)):
+        for _ in range(3):
+            out = law.torque(f, state, np.array([[u[k]]]), np.array([[q[k]]]), np.array([[qd[k]]]))
+        tau.append(out.item())
+    tau = np.array(tau) + (0.0 if extra is None else extra(u - q, qd)) + noise * rng.standard_normal(len(t))
+    rows = np.stack([t, u, q, qd, tau], axis=1)
+    head = ",".join(["time", *(f"{c}.FL_calf" for c in COLUMNS)])
+    np.savetxt(path, rows, delimiter=",", header=head, comments="", fmt="%.9g")
+    return robot
+
+
+def plain(**figures_) -> Unit:
+    base = figures(get_robot("go1"))
+    none = {"coulomb": (0.0,) * 12, "viscous": (0.0,) * 12}
+    return Unit(motors=none | {name: tuple(np.full(12, value)) for name, value in figures_.items()} | {"kp": tuple(base["kp"])})
+
+
+def test_a_motor_that_is_ideal_needs_no_more(tmp_path):
+    robot = bench_file(tmp_path / "a.csv", plain(), seconds=20)
+    found = climb_bench(get_robot("go1"), read_bench([tmp_path / "a.csv"], robot))
+    assert found.chosen == "ideal"
+    assert found.learned is None
+    assert found.tried[0].held_out == pytest.approx(0.02, rel=0.1)
+
+
+@pytest.mark.slow
+def test_planted_friction_and_lag_are_found(tmp_path):
+    planted = {"coulomb": 0.6, "viscous": 0.05, "lag": 0.02}
+    robot = bench_file(tmp_path / "a.csv", plain(**planted))
+    found = climb_bench(get_robot("go1"), read_bench([tmp_path / "a.csv"], robot))
+    assert found.chosen == "lag"
+    chosen = next(t for t in found.tried if t.name == "lag")
+    assert chosen.held_out == pytest.approx(0.02, rel=0.2)
+    assert chosen.values["motor_coulomb"] == pytest.approx(0.6, rel=0.05)
+    assert chosen.values["motor_lag"] + chosen.values["motor_action_delay"] == pytest.approx(0.02, rel=0.15)
+
+
+@pytest.mark.slow
+def test_what_no_figure_explains_takes_a_network(tmp_path):
+    odd = lambda error, qd: 3.0 * np.tanh(8.0 * error) * np.exp(-((qd / 3.0) ** 2))
+    robot = bench_file(tmp_path / "a.csv", plain(), extra=odd)
+    found = climb_bench(get_robot("go1"), read_bench([tmp_path / "a.csv"], robot))
+    assert found.chosen == "network"
+    assert found.learned is not None
+    best = min(t.held_out for t in found.tried[:-1])
+    assert found.tried[-1].held_out < 0.5 * best
+
+
+def test_a_better_law_must_be_better_by_more_than_chance():
+    rng = RNG(0)
+    base = rng.uniform(1.0, 2.0, 30)
+    same = Tried("same", {}, 0, 0, base + 0.2 * rng.standard_normal(30))
+    much = Tried("much", {}, 0, 0, 0.5 * base)
+    first = Tried("first", {}, 0, 0, base)
+    assert choose([first, same]) is first
+    assert choose([first, same, much]) is much
+    assert choose([first, much, dataclasses.replace(first, name="hardly", each=0.495 * base)]) is much
+
+
+def test_the_ladder_leaves_out_what_makes_no_sense():
+    pendulum, go1 = get_robot("pendulum"), get_robot("go1")
+    named = lambda robot, labels: {p.name for rung in LADDER for p in params(robot, labels, rung)}
+    assert not {"motor_kp", "motor_backlash", "motor_coulomb"} & named(pendulum, ("hinge",))
+    assert "motor_backlash" in named(go1, ("FL_calf",))
+    assert "motor_coulomb" not in named(go1, ("FL_calf",))
+    extra = params(go1, ("FL_calf", "FR_calf"), LADDER[5])
+    found = settled(go1, extra, {"motor_stribeck": 0.3, "motor_stribeck_speed": 0.2})
+    assert found["stribeck"] == tuple(0.3 if name in ("FL_calf", "FR_calf") else 0.0 for name in go1.contract.target.labels)
+
+
+def test_the_command_writes_a_law_that_a_robot_takes(tmp_path, capsys):
+    bench_file(tmp_path / "a.csv", plain(lag=0.03), seconds=20)
+    out = tmp_path / "calf.actuator"
+    assert main(["actuator", "go1", str(tmp_path / "a.csv"), "--motors", ".*_calf", "-o", str(out), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["motors"] == ["FL_calf"]
+    assert told["law"] == "lag"
+    robot = put_law(out, get_robot("go1"))
+    assert robot.driven.lag[robot.contract.target.component("FL_calf")] > 0
+    assert robot.driven.lag[robot.contract.target.component("FL_hip")] == 0
+    with pytest.raises(BadInput, match="FL_calf"):
+        put_law(out, get_robot("pendulum"))
+    (tmp_path / "b.csv").write_text("time,torque.FL_calf\n0,1\n1,2\n2,3\n")
+    for wrong, hint in (
+        (["go1", str(tmp_path / "b.csv")], "target.FL_calf"),
+        (["go1", str(tmp_path / "a.csv"), "--motors", "knee"], "FL_calf"),
+        (["go1", str(tmp_path / "a.csv"), "-o", "x.txt"], "NAME.actuator"),
+        (["pendulum", str(tmp_path / "a.csv")], "torque.hinge"),
+    ):
+        assert main(["actuator", *wrong]) == 2
+        assert hint in capsys.readouterr().err
