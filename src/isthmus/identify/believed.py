@@ -11,6 +11,7 @@ if the recordings say so.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -39,6 +40,7 @@ class Believed:
     low: np.ndarray
     high: np.ndarray
 
+    @cached_property
     def _masses(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Width of a shoulder, and what lies below, in and above the range, in units of the density inside."""
         width = SHOULDER * (self.high - self.low)
@@ -51,7 +53,7 @@ class Believed:
 
     def values(self, y: np.ndarray) -> np.ndarray:
         """z of y, (k, d)."""
-        width, below, inside, above = self._masses()
+        width, below, inside, above = self._masses
         share = ndtr(np.clip(y, -FARTHEST, FARTHEST)) * (below + inside + above)
         under = self.low - width * np.tan(np.clip((below - share) / width, 0.0, np.pi / 2 - EDGE))
         over = self.high + width * np.tan(np.clip((share - below - inside) / width, 0.0, np.pi / 2 - EDGE))
@@ -61,7 +63,7 @@ class Believed:
 
     def coordinates(self, z: np.ndarray) -> np.ndarray:
         """y of z, (k, d)."""
-        width, below, inside, above = self._masses()
+        width, below, inside, above = self._masses
         u = 1.0 / (1.0 + np.exp(-z))
         under = below - width * np.arctan((self.low - u) / width)
         over = below + inside + width * np.arctan((u - self.high) / width)
@@ -74,10 +76,9 @@ class Believed:
         """The place of y, (k, d), in the unit cube."""
         return 1.0 / (1.0 + np.exp(-self.values(y)))
 
-    def back(self, y: np.ndarray, slope: np.ndarray) -> np.ndarray:
-        """Derivative by y, (k, d), of what has the derivative `slope`, (k, d), by the place in the unit cube."""
-        u = self.unit(y)
-        width, below, inside, above = self._masses()
+    def back(self, y: np.ndarray, u: np.ndarray, slope: np.ndarray) -> np.ndarray:
+        """Derivative by y, (k, d), of what has the derivative `slope`, (k, d), by u, the place of y in the unit cube."""
+        width, below, inside, above = self._masses
         beyond = np.maximum(np.maximum(self.low - u, u - self.high), 0.0) / width
         flat = np.exp(-0.5 * y**2) / np.sqrt(2 * np.pi) * (below + inside + above) * (1.0 + beyond**2)
         # At a hard bound nothing moves any more.

@@ -24,8 +24,8 @@ WANTED = 0.25
 """Share of moves that should be accepted: γ is brought there at first, and is then left alone."""
 LEAPS, POOR = (0.8, 0.2), 0.03
 """Share of sweeps that leap, and the share if leaps are accepted less often than this."""
-FIRST = 20
-"""Sweeps in which γ may change; they never count."""
+FIRST = (12, 40)
+"""Sweeps in which γ may change, with leaps and without; they never count."""
 CHECK = 0.2
 """Share by which paths grow between looks at how far they have come."""
 LENGTHS = 10.0
@@ -113,7 +113,8 @@ def wander(
     sides = np.arange(half), np.arange(half, 2 * half)
     z = z[: 2 * half]
     values = np.concatenate([cost(z[side]) for side in sides])
-    scale, share, look = 1.0, LEAPS[0], 2 * FIRST
+    first = FIRST[leap is None]
+    scale, share, look = 1.0, LEAPS[0], 2 * first
     path, heights, accepted, leapt = [], [], [], []
     for sweep in range(1, most + 1):
         hits, leaps = 0, leap is not None and rng.uniform() < share
@@ -128,23 +129,23 @@ def wander(
         heights.append(values.copy())
         accepted.append(hits / len(z))
         leapt.append(leaps)
-        if sweep <= FIRST and not leaps:
+        if sweep <= first and not leaps:
             scale = float(np.clip(scale * np.exp(2.0 * (accepted[-1] - WANTED) / np.sqrt(sweep)), 0.05, 3.0))
-        if sweep == FIRST // 2:
+        if sweep == first // 2:
             _fetch(z, values, rng)
-        if sweep == FIRST and np.mean([a for a, was in zip(accepted, leapt, strict=True) if was] or [0.0]) < POOR:
+        if sweep == first and np.mean([a for a, was in zip(accepted, leapt, strict=True) if was] or [0.0]) < POOR:
             share = LEAPS[1]
         if sweep >= look:
             look = sweep + round(CHECK * sweep)
-            found = _chains(path, heights, accepted)
+            found = _chains(path, heights, accepted, first)
             report(min(found.ess / enough, 1.0))
             if found.ess >= enough and len(found.z) >= LENGTHS * found.time:
                 return found
-    return _chains(path, heights, accepted)
+    return _chains(path, heights, accepted, first)
 
 
-def _chains(path: list, heights: list, accepted: list) -> Chains:
-    first = min(max(FIRST, len(path) // 3), len(path) // 2)
+def _chains(path: list, heights: list, accepted: list, first: int) -> Chains:
+    first = min(max(first, len(path) // 3), len(path) // 2)
     return Chains(np.array(path[first:]), np.array(heights[first:]), float(np.mean(accepted[first:])), len(path))
 
 

@@ -32,8 +32,9 @@ PARTICLES = 500
 """Kept of all draws at most."""
 WIDER = 1.2
 """The stand-in learns from worlds this much farther out than it believes in."""
-LESSONS, ROUNDS = 4.0, (4, 10)
-"""Worlds per coefficient that the stand-in learns from, in at least and at most so many rounds."""
+LESSONS, TRUSTED = 6.0, 0.3
+"""The stand-in learns until it foretells the log density of new worlds to within this, or from so many worlds per
+coefficient."""
 LEARNING, SAMPLING = 1, 0
 """Steps of the starts that are simulated, while it learns and after; one that is taken as linear follows."""
 INSIDE = 12
@@ -61,25 +62,39 @@ def sample(
     report: Callable[[float], None] = lambda share: None,
 ) -> Fit:
     """The fit with draws from the belief after it; `segments` and `belief` are those that it was made with."""
+    residual = Residual(robot, segments, found.noise, found.space.names, threads)
+    return replace(found, draws=drawn(residual, found, believed(belief, found.prior), seed, enough, most, report))
+
+
+def drawn(
+    residual: Residual,
+    found: Fit,
+    before: Believed,
+    seed: int = 0,
+    enough: float = ENOUGH,
+    most: int = MOST,
+    report: Callable[[float], None] = lambda share: None,
+) -> Draws:
+    """Draws of z, about the optimum of a fit with that residual."""
     rng = np.random.default_rng(seed)
-    before = believed(belief, found.prior)
     d, count = len(found.z), walkers_for(len(found.z))
     y = before.coordinates(found.z + rng.standard_normal((count, d)) @ np.linalg.cholesky(found.covariance).T)
     y = np.clip(y, -FAR, FAR)
-    target = _Target(Residual(robot, segments, found.noise, found.space.names, threads), found, before, y)
+    target = _Target(residual, found, before, y)
     model, spread = target.lessons.learnt(), _root(y)
-    rounds = int(np.clip(np.ceil(LESSONS * len(model.gram) / count), *ROUNDS))
+    rounds = int(np.ceil(LESSONS * len(model.gram) / count))
     for i in range(rounds):
         y, spread = _within(model, y, spread, WIDER**2, rng)
-        for half in np.split(y, 2):
-            target.learn(half, model)
+        off = np.concatenate([target.learn(half, model) for half in np.split(y, 2)])
         model = target.lessons.learnt()
         report(0.3 * (i + 1) / rounds)
+        if off.std() < TRUSTED:
+            break
     y, spread = _within(model, y, spread, 1.0, rng)
     cost, progress = lambda at: target.cost(at, model), lambda share: report(0.3 + 0.7 * share)
     chains = wander(cost, y, rng, Leaps(model, spread), enough, most, progress)
     draws = chains.draws(PARTICLES)
-    return replace(found, draws=replace(draws, z=before.values(draws.z)))
+    return replace(draws, z=before.values(draws.z))
 
 
 def _within(model: StandIn, y: np.ndarray, spread: np.ndarray, heat: float, rng: np.random.Generator) -> tuple:
@@ -122,10 +137,11 @@ class _Target:
         e = self.residual.world(self.before.values(y), self.e)
         return finished(suited(self.residual, e, model.starts(y), self.dx, steps), self.dx, self.residual.hold)
 
-    def learn(self, y: np.ndarray, model: StandIn) -> None:
-        """Simulate worlds y, (k, d), to learn from them."""
+    def learn(self, y: np.ndarray, model: StandIn) -> np.ndarray:
+        """Simulate worlds y, (k, d), to learn from them; returns by how much the stand-in was off, (k,)."""
         at = self._suited(y, model, LEARNING)
         self.lessons.add(y, bent(at.r).reshape(len(y), -1), at.xi)
+        return at.cost.sum(1) + 0.5 * (y**2).sum(1) - model.cost(y)
 
     def cost(self, y: np.ndarray, model: StandIn) -> np.ndarray:
         """-log density of y, (k, d) -> (k,), with starts that begin where the stand-in has them."""

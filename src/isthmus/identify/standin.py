@@ -17,7 +17,7 @@ from isthmus.identify.believed import Believed
 
 RIDGE = 0.1
 """Weight of what was known of a coefficient before, in simulated worlds: the derivatives of the fit, and no curvature."""
-FLIGHTS, STRIDES = 6, 10
+FLIGHTS, STRIDES = 4, 8
 """Flights of a leap, each with a new momentum, and steps of a flight."""
 STEP = (0.05, 0.5)
 """Of them, drawn anew for every flight, in units of the spread."""
@@ -42,28 +42,28 @@ class StandIn:
     coefficients: np.ndarray
     """(f, S, 2 nv) of the starts that suit."""
 
-    def _features(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        x = (self.before.unit(y) - self.centre) @ self.scale.T
-        return x, features(x)
+    def _features(self, y: np.ndarray) -> np.ndarray:
+        return features((self.before.unit(y) - self.centre) @ self.scale.T)
 
     def cost(self, y: np.ndarray) -> np.ndarray:
         """-log density, (k, d) -> (k,)."""
-        phi = self._features(y)[1]
+        phi = self._features(y)
         return 0.5 * ((phi @ self.gram) * phi).sum(1) + 0.5 * (y**2).sum(1)
 
     def slope(self, y: np.ndarray) -> np.ndarray:
         """Its derivative, (k, d)."""
-        (x, phi), d = self._features(y), y.shape[1]
-        by_phi = phi @ self.gram
+        d, u = y.shape[1], self.before.unit(y)
+        x = (u - self.centre) @ self.scale.T
+        by_phi = features(x) @ self.gram
         square = np.zeros((len(y), d, d))
         i, j = np.triu_indices(d)
         square[:, i, j] = by_phi[:, 1 + d :]
         by_x = by_phi[:, 1 : 1 + d] + ((square + square.transpose(0, 2, 1)) @ x[..., None])[..., 0]
-        return self.before.back(y, by_x @ self.scale) + y
+        return self.before.back(y, u, by_x @ self.scale) + y
 
     def starts(self, y: np.ndarray) -> np.ndarray:
         """Starts that should suit y, (k, S, 2 nv)."""
-        return np.tensordot(self._features(y)[1], self.coefficients, axes=1)
+        return np.tensordot(self._features(y), self.coefficients, axes=1)
 
 
 class Lessons:
@@ -116,7 +116,7 @@ class Leaps:
 
     def _flight(self, y: np.ndarray, cost: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         k = len(y)
-        step = np.exp(rng.uniform(*np.log(STEP), (k, 1)))
+        step = np.exp(rng.uniform(np.log(STEP[0]), np.log(STEP[1]), (k, 1)))
         push = lambda at: -self.model.slope(at) @ self.root / self.heat  # noqa: E731
         first = speed = rng.standard_normal(y.shape)
         at = y
