@@ -21,7 +21,7 @@ METHODS = {
     "student": ("--method", "student", "--teacher", "TEACHER"),
     "rma": ("--method", "rma", "--teacher", "TEACHER"),
 }
-STEPS = {"go1": 6_000_000, "crazyflie": 2_000_000}
+STEPS = {"go1": 3_000_000, "crazyflie": 2_000_000}
 """Control ticks of training."""
 SHARE = {
     "go1": {"student": 0.6, "rma": 0.6, "nominal": 0.5},

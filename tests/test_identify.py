@@ -129,7 +129,7 @@ def test_a_twin_comes_back_as_it_was_written(pendulum, tmp_path):
     read = Twin.load(tmp_path / "a.twin")
     assert read == twin
     assert read.hash == written.hash
-    assert read.check(pendulum, "a.twin") == pendulum.prior
+    assert read.on(pendulum, "a.twin").prior == pendulum.prior
 
 
 def test_a_damaged_twin_and_one_of_another_robot_are_refused(pendulum, tmp_path):
@@ -140,7 +140,7 @@ def test_a_damaged_twin_and_one_of_another_robot_are_refused(pendulum, tmp_path)
     with pytest.raises(BadInput, match="damaged"):
         Twin.load(tmp_path / "b.twin")
     with pytest.raises(BadInput, match="another model"):
-        Twin.load(path).check(get_robot("cartpole"), "a.twin")
+        Twin.load(path).on(get_robot("cartpole"), "a.twin")
 
 
 def test_from_a_recording_to_a_twin_by_the_command_line(pendulum, swung, tmp_path, capsys):

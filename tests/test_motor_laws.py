@@ -56,6 +56,7 @@ def plain(**figures_) -> Unit:
     return Unit(motors=none | {name: tuple(np.full(12, value)) for name, value in figures_.items()} | {"kp": tuple(base["kp"])})
 
 
+@pytest.mark.slow
 def test_a_motor_that_is_ideal_needs_no_more(tmp_path):
     robot = bench_file(tmp_path / "a.csv", plain(), seconds=20)
     found = climb_bench(get_robot("go1"), read_bench([tmp_path / "a.csv"], robot))
@@ -110,7 +111,7 @@ def test_the_ladder_leaves_out_what_makes_no_sense():
 
 
 def test_the_command_writes_a_law_that_a_robot_takes(tmp_path, capsys):
-    bench_file(tmp_path / "a.csv", plain(lag=0.03), seconds=20)
+    bench_file(tmp_path / "a.csv", plain(lag=0.03), seconds=12)
     out = tmp_path / "calf.actuator"
     assert main(["actuator", "go1", str(tmp_path / "a.csv"), "--motors", ".*_calf", "-o", str(out), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

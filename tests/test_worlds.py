@@ -17,13 +17,14 @@ HARD = sorted(name for name in TASKS if name.endswith("/hard"))
 
 
 @pytest.mark.parametrize("name", HARD)
-def test_a_hard_variant_only_widens_the_worlds(name):
+def test_a_hard_variant_widens_the_worlds(name):
+    """All but the ground of go1: ice takes practice, and hides what knowing the rest is worth."""
     hard = get_task(name)
     base = get_task({"go1/hard": "go1/walk", "crazyflie/hard": "crazyflie/hover"}[name])
     assert hard.robot.space.hash == base.robot.space.hash
     assert hard.robot.model_hash == base.robot.model_hash
     wider = 0
-    for parameter in base.robot.space.names:
+    for parameter in (n for n in base.robot.space.names if n != "ground_friction"):
         (low, high), (lower, higher) = (t.robot.prior.interval(parameter, 1.0) for t in (base, hard))
         assert lower <= low + 1e-12
         assert higher >= high - 1e-12

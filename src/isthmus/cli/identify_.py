@@ -49,6 +49,8 @@ class Args:
     """Parameters to fit; by default all that the belief leaves open."""
     fix: tuple[str, ...] = ()
     """Parameters to leave as they are."""
+    trust: bool = False
+    """Fit also what looks wrong, such as another unit or exchanged joints; it is said all the same."""
     horizon: float = 0.0
     """Seconds that the simulator predicts ahead; 0 chooses it by the noise."""
     search: Literal["auto", "always", "never"] = "auto"
@@ -63,6 +65,7 @@ class Args:
 
 def run(args: Args) -> int:
     from isthmus.data.reader import read
+    from isthmus.gap.suspect import refuse, suspect
     from isthmus.identify.fit import free, posterior
     from isthmus.identify.law import put_law
     from isthmus.identify.study import study
@@ -86,6 +89,11 @@ def run(args: Args) -> int:
     if not names:
         raise BadInput("no parameter is left to fit.")
     episodes = [read(path) for path in args.recordings]
+    findings = suspect(robot, episodes, [str(p) for p in args.recordings])
+    if not args.trust:
+        refuse(findings, " Mend them, or fit them all the same with --trust.")
+    for finding in () if args.json else findings:
+        show.say(f"{'suspect' if finding.refused else 'note'}: {finding}")
     began = time.perf_counter()
     with show.bar(f"identifying {robot.name}") as bar:
         found = study(
@@ -95,6 +103,8 @@ def run(args: Args) -> int:
             names,
             args.horizon,
             report=lambda step, cost: bar.update(min(step / 30, 0.99)),
+            findings=findings,
+            trust=args.trust,
             search=args.search,
             posterior=args.posterior,
             seed=args.seed,
@@ -104,6 +114,7 @@ def run(args: Args) -> int:
     after = posterior(robot, found.fit, belief)
     entry = {
         "recordings": [e.hash for e in episodes],
+        "findings": [f.to_dict() for f in findings],
         "error": {"before": _errors(found.before), "after": _errors(found.after)},
         "belief": after.to_dict(),
     }
@@ -186,6 +197,7 @@ def _record(args: Args, robot: Robot, found: Study, belief: Belief, twin: Any, s
         "at_bounds": list(f.at_bounds()),
         "signals": signals,
         "error": twin.history[-1]["error"],
+        "findings": [f.to_dict() for f in found.findings],
         "horizon": found.ahead,
         "segments": {"fitted": len(found.train), "held_out": len(found.held_out) if found.held_out else 0},
         "steps": f.steps,

@@ -80,8 +80,7 @@ class Episode:
             "operator": tuple(self.operator),
             "origin": plain(self.origin, "the episode's origin"),
         }
-        if not np.isfinite(frozen["time"]).all() or not (np.diff(frozen["time"]) > 0).all():
-            raise BadInput("the episode's time must be finite and increase from tick to tick.")
+        _check_time(frozen["time"])
         for name, value in frozen.items():
             object.__setattr__(self, name, value)
 
@@ -152,6 +151,19 @@ def plain(data: Mapping[str, Any], where: str) -> dict[str, Any]:
         return json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"{where} must be plain JSON: {error}.") from None
+
+
+def _check_time(time: np.ndarray) -> None:
+    # NaN fails every comparison, so that this finds it, too.
+    with np.errstate(invalid="ignore"):
+        on = np.isfinite(time) & (np.diff(time, prepend=-np.inf) > 0)
+    if not on.all():
+        tick = int(np.argmin(on))
+        after = f" after {time[tick - 1]:.6g} s" if tick else ""
+        raise BadInput(
+            "the episode's time must be finite and increase from tick to tick, but "
+            f"tick {tick} is at {time[tick]:.6g} s{after}, and {np.count_nonzero(~on)} of {len(time)} ticks are like that."
+        )
 
 
 def _array(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,7 +31,9 @@ def floor(found: Sequence[Track], components: Components) -> np.ndarray:
     if not rest:
         return np.full(len(components), np.nan)
     rest, size = np.concatenate(rest), np.concatenate(size)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        # A component that was never measured has no median, and needs none.
+        warnings.simplefilter("ignore", RuntimeWarning)
         sigma = 1.4826 * np.nanmedian(np.abs(rest), axis=0)
         # A quantised signal mostly does not change at all: its median is then zero though its error is not.
         sigma = np.where(sigma > 0, sigma, np.sqrt(np.nanmean(rest**2, axis=0)))

@@ -82,12 +82,18 @@ def _find(contract: Contract, name: str):
     return contract[name] if contract.has(name) else None
 
 
+def holes(time: np.ndarray, tick: float) -> np.ndarray:
+    """Ticks after which time jumps."""
+    steps = np.diff(time)
+    return np.flatnonzero(steps > GAP * max(float(np.median(steps)), tick)) if len(steps) else np.zeros(0, int)
+
+
 def _whole(time: np.ndarray, good: np.ndarray, tick: float) -> Iterator[slice]:
     """Stretches in which time goes on and every target is there."""
     if len(time) < 2:
         return
-    steps = np.diff(time)
-    breaks = steps > GAP * max(float(np.median(steps)), tick)
+    breaks = np.zeros(len(time) - 1, bool)
+    breaks[holes(time, tick)] = True
     starts = good & np.concatenate([[True], breaks | ~good[:-1]])
     ends = good & np.concatenate([breaks | ~good[1:], [True]])
     for first, last in zip(np.flatnonzero(starts), np.flatnonzero(ends), strict=True):

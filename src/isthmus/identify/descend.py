@@ -23,6 +23,8 @@ SOFT = 3.0
 """Residuals beyond this many σ count by their size instead of its square."""
 DAMPINGS = np.array([0.0, 1e-1, 1.0, 1e1])
 """Tried side by side in every step, times the present damping."""
+KEEPS = 0.5
+"""A plain step that gains at least this share of what it promises is taken; only otherwise are others tried."""
 CAUTION = (0.0, 0.03, 1.0, 30.0)
 """Dampings of the step of a start, tried side by side."""
 FIRST = 0.03
@@ -130,6 +132,11 @@ class Normal:
         """Change of r that a step promises, (S, n)."""
         return self.dz @ dz + (self.dx @ dx[..., None])[..., 0]
 
+    def promised(self, xi: np.ndarray, dz: np.ndarray, dx: np.ndarray) -> float:
+        """Gain of log-likelihood that a step promises, the prior's part left out."""
+        change = self.ahead(dz, dx)
+        return -float((self._w * change * (self.r + 0.5 * change)).sum() + (self._hold * dx * (xi + 0.5 * dx)).sum())
+
     def leverage(self, prior: np.ndarray) -> np.ndarray:
         """Share of each residual, (S, n), that the fit could have bent to its noise."""
         inside = np.einsum("sni,sin->sn", self._wx, np.linalg.solve(self._xx, self.dx.transpose(0, 2, 1)), optimize=True)
@@ -163,7 +170,9 @@ def descend(
     scales = np.full(len(z), FIRST), np.full(xi.shape, FIRST)
     found, damping = Normal(residual.linear(at.z, e, at.xi, *scales), residual.hold), 1e-2
     for step in range(steps):
-        new, which = _best(residual, prior, at, e, found, *_steps(residual, prior, found, at, e, damping * DAMPINGS))
+        new, which = _plain(residual, prior, at, e, found), 0
+        if new is None:
+            new, which = _best(residual, prior, at, e, found, *_steps(residual, prior, found, at, e, damping * DAMPINGS))
         gain = at.cost - new.cost
         damping *= (0.1, 0.1, 1.0, 10.0)[which % len(DAMPINGS)]
         if gain <= 0:
@@ -177,6 +186,15 @@ def descend(
         if gain < CLOSE * max(len(z), 1):
             break
     return at, found
+
+
+def _plain(residual: Residual, prior: Prior, at: Point, e: np.ndarray, found: Normal) -> Point | None:
+    """The undamped step, if it keeps what it promises."""
+    dz, dx = found.step(found.r, at.xi, prior, prior.slope(at.z), 0.0)
+    z, xi = at.z + dz, at.xi + dx
+    promised = found.promised(at.xi, dz, dx) + float(prior.cost(at.z) - prior.cost(z))
+    cost = float(costs(residual, z[None], xi[None], e).sum() + prior.cost(z))
+    return Point(z, xi, cost) if at.cost - cost > KEEPS * promised > 0 else None
 
 
 def _best(

@@ -1,6 +1,6 @@
 """From recordings to a fitted robot, and how well it predicts what it was not fitted to.
 
-tracks -> noise -> horizon -> segments -> fit on four fifths (-> search, and again) (-> draws) -> errors on both parts
+suspect -> tracks -> noise -> horizon -> segments -> fit on four fifths (-> search, and again) (-> draws) -> errors on both
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from isthmus.gap.horizon import horizon
 from isthmus.gap.noise import floor
 from isthmus.gap.residual import Component, Components, Residual, skipped
 from isthmus.gap.segments import Segments, cut
+from isthmus.gap.suspect import cleaned, refuse, suspect
+from isthmus.gap.suspect.finding import Finding
 from isthmus.gap.tracks import own_rate, tracks
 from isthmus.identify.descend import descend
 from isthmus.identify.fit import Fit
@@ -64,6 +66,8 @@ class Study:
     """At the belief's median, on the segments fitted to and on those held out."""
     after: tuple[Errors, Errors | None]
     """At the optimum."""
+    findings: tuple[Finding, ...] = ()
+    """What is wrong with the recordings."""
     looked: Looked | None = None
     """What a global search brought, if there was one."""
 
@@ -76,17 +80,19 @@ def study(
     ahead: float = 0.0,
     threads: int = 0,
     report: Callable[[int, float], None] = lambda step, cost: None,
+    findings: Sequence[Finding] | None = None,
+    trust: bool = False,
     search: When = "auto",
     posterior: Posterior = "gauss",
     seed: int = 0,
     progress: Callable[[str, float], None] = lambda what, share: None,
 ) -> Study:
-    """Fit the robot to recordings, predicting `ahead` seconds; 0 chooses the horizon.
+    """Fit the robot to recordings, predicting `ahead` seconds; 0 chooses the horizon. `findings` and `trust` as in `prepare`.
 
     `search` says when to look for a better valley than the one that the belief's middle is in, `posterior` whether the belief
     afterwards is normal or made of draws; both have a `seed`. `report` hears of the fit, `progress` of the other two.
     """
-    parts = prepare(robot, episodes, belief, ahead, threads)
+    parts = prepare(robot, episodes, belief, ahead, threads, findings, trust)
     robot, noise, train, held_out = parts.robot, parts.floor, parts.train, parts.held_out
     fitted, looked = best_fit(robot, train, belief, noise, names, search, seed, threads, report, progress)
     if posterior == "sample":
@@ -95,7 +101,7 @@ def study(
     fitted_to = errors(robot, train, noise, fitted.noise, worlds, threads)
     held = errors(robot, held_out, noise, fitted.noise, worlds, threads) if held_out else (None, None)
     before, after = zip(fitted_to, held, strict=True)
-    return Study(fitted, noise, parts.ahead, train, held_out, before, after, looked)
+    return Study(fitted, noise, parts.ahead, train, held_out, before, after, parts.findings, looked)
 
 
 @dataclass(frozen=True)
@@ -110,10 +116,28 @@ class Parts:
     """s to predict."""
     train: Segments
     held_out: Segments | None
+    findings: tuple[Finding, ...]
+    """What is wrong with the recordings."""
 
 
-def prepare(robot: Robot, episodes: Sequence[Episode], belief: Belief, ahead: float = 0.0, threads: int = 0) -> Parts:
-    """Cut recordings into segments to fit to and segments to judge by; an `ahead` of 0 chooses the horizon."""
+def prepare(
+    robot: Robot,
+    episodes: Sequence[Episode],
+    belief: Belief,
+    ahead: float = 0.0,
+    threads: int = 0,
+    findings: Sequence[Finding] | None = None,
+    trust: bool = False,
+) -> Parts:
+    """Cut recordings into segments to fit to and segments to judge by; an `ahead` of 0 chooses the horizon.
+
+    `findings` are those of `suspect` on these recordings, if the caller has looked already. What can be handled is; the rest
+    is refused, unless there is `trust` in the recordings as they are.
+    """
+    findings = suspect(robot, episodes) if findings is None else findings
+    if not trust:
+        refuse(findings)
+    episodes = cleaned(episodes, findings)
     robot = robot.at_rate(own_rate(episodes, robot.contract))
     found = tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
     noise = floor(found, Components(robot.contract))
@@ -122,7 +146,7 @@ def prepare(robot: Robot, episodes: Sequence[Episode], belief: Belief, ahead: fl
     skip, rate = skipped(robot), robot.contract.rate
     ticks = skip + max(1, round(ahead * rate)) if ahead else horizon(found, robot, noise, belief.median(), threads)
     train, held_out = split(cut(found, robot, ticks, ticks - skip))
-    return Parts(robot, noise, (ticks - skip) / rate, train, held_out)
+    return Parts(robot, noise, (ticks - skip) / rate, train, held_out, tuple(findings))
 
 
 def split(segments: Segments) -> tuple[Segments, Segments | None]:

@@ -118,19 +118,21 @@ def walk() -> Task:
 def hard() -> Task:
     """Where one gait does not fit all: loads and ground that change, legs of unequal strength, and a link that may be slow.
 
-    A few ticks of joint angles already tell of load and strength. The delay is what a policy has to know and cannot see.
+    A few ticks of joint angles already tell of load and strength, and ice takes practice rather than knowledge. The delay is
+    what a policy has to know and cannot see, so the rest is kept within what can be learned in a few million ticks.
     """
     base = walk()
     wide = {
         "payload": (0.0, 5.0),
-        "ground_friction": (0.15, 1.5),
-        "action_delay": (0.0, 0.05),
-        "sensor_delay": (0.0, 0.03),
-        **{f"strength_{leg}": (0.5, 1.1) for leg in LEGS},
+        "ground_friction": (0.4, 1.25),
+        "action_delay": (0.0, 0.06),
+        "sensor_delay": (0.0, 0.04),
+        **{f"strength_{leg}": (0.6, 1.1) for leg in LEGS},
     }
     return replace(
         base.over(wide),
         name="go1/hard",
+        disturbance=Disturbance(push_speed=0.2, push_every=(3.0, 6.0), gust_force=3.0),
         doc="walk with a load and on ground that change on the way, with weak legs and a slow link",
         change=Change(("payload", "ground_friction"), every=(3.0, 6.0)),
     )
