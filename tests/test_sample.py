@@ -207,7 +207,7 @@ def test_leaps_keep_to_the_stand_in():
     d = 3
     before = Believed(np.zeros(d), np.eye(d), np.ones(d, bool), *_ends(d))
     none = np.zeros(4), np.zeros((4, d)), np.zeros((1, 2)), np.zeros((1, 2, d))
-    leaps, y, seen = Leaps(Lessons(before, np.full(d, 0.5), np.eye(d), *none).learnt(), np.eye(d)), np.zeros((200, d)), []
+    leaps, y, seen = Leaps(Lessons(before, np.full(d, 0.5), np.eye(d), *none).learnt(), np.eye(d), 6), np.zeros((200, d)), []
     for _ in range(12):
         y, change = leaps(y, rng := RNG(len(seen)))
         seen.append(y)

@@ -24,11 +24,11 @@ WANTED = 0.25
 """Share of moves that should be accepted: γ is brought there at first, and is then left alone."""
 LEAPS, POOR = (0.8, 0.2), 0.03
 """Share of sweeps that leap, and the share if leaps are accepted less often than this."""
-FIRST = (12, 40)
+FIRST = (10, 40)
 """Sweeps in which γ may change, with leaps and without; they never count."""
 CHECK = 0.2
 """Share by which paths grow between looks at how far they have come."""
-LENGTHS = 10.0
+LENGTHS = 7.0
 """Paths are long enough when they are this many times as long as they take to forget."""
 LOST = 3.0
 """Walkers whose -log density lies so many interquartile ranges above the quartiles, early on, are taken as lost."""
@@ -61,8 +61,6 @@ class Chains:
 
     z: np.ndarray
     """(sweeps, walkers, d)"""
-    cost: np.ndarray
-    """(sweeps, walkers)"""
     acceptance: float
     sweeps: int
     """Those that were thrown away included."""
@@ -115,7 +113,7 @@ def wander(
     values = np.concatenate([cost(z[side]) for side in sides])
     first = FIRST[leap is None]
     scale, share, look = 1.0, LEAPS[0], 2 * first
-    path, heights, accepted, leapt = [], [], [], []
+    path, accepted, leapt = [], [], []
     for sweep in range(1, most + 1):
         hits, leaps = 0, leap is not None and rng.uniform() < share
         for mine, others in (sides, sides[::-1]):
@@ -126,7 +124,6 @@ def wander(
             values[mine] = np.where(yes, height, values[mine])
             hits += int(yes.sum())
         path.append(z.copy())
-        heights.append(values.copy())
         accepted.append(hits / len(z))
         leapt.append(leaps)
         if sweep <= first and not leaps:
@@ -137,16 +134,16 @@ def wander(
             share = LEAPS[1]
         if sweep >= look:
             look = sweep + round(CHECK * sweep)
-            found = _chains(path, heights, accepted, first)
+            found = _chains(path, accepted, first)
             report(min(found.ess / enough, 1.0))
             if found.ess >= enough and len(found.z) >= LENGTHS * found.time:
                 return found
-    return _chains(path, heights, accepted, first)
+    return _chains(path, accepted, first)
 
 
-def _chains(path: list, heights: list, accepted: list, first: int) -> Chains:
+def _chains(path: list, accepted: list, first: int) -> Chains:
     first = min(max(first, len(path) // 3), len(path) // 2)
-    return Chains(np.array(path[first:]), np.array(heights[first:]), float(np.mean(accepted[first:])), len(path))
+    return Chains(np.array(path[first:]), float(np.mean(accepted[first:])), len(path))
 
 
 def _moved(z: np.ndarray, others: np.ndarray, scale: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -32,13 +32,13 @@ PARTICLES = 500
 """Kept of all draws at most."""
 WIDER = 1.2
 """The stand-in learns from worlds this much farther out than it believes in."""
-LESSONS, TRUSTED = 6.0, 0.3
+TRUSTED, LESSONS, FEWEST = 0.3, 6.0, 8
 """The stand-in learns until it foretells the log density of new worlds to within this, or from so many worlds per
-coefficient."""
+coefficient, in so many rounds at least."""
 LEARNING, SAMPLING = 1, 0
 """Steps of the starts that are simulated, while it learns and after; one that is taken as linear follows."""
-INSIDE = 12
-"""Leaps in the stand-in alone."""
+ROUNDS, INSIDE = 2, 4
+"""Of leaps in the stand-in alone, and leaps of a round: after each, flights are made to suit where it led."""
 FLATTEST = 1e-2
 """Of the slope of the unit cube's coordinate by z, below which a derivative at a hard bound says nothing."""
 FAR, ROUND = 3.0, 0.05
@@ -81,31 +81,30 @@ def drawn(
     y = before.coordinates(found.z + rng.standard_normal((count, d)) @ np.linalg.cholesky(found.covariance).T)
     y = np.clip(y, -FAR, FAR)
     target = _Target(residual, found, before, y)
-    model, spread = target.lessons.learnt(), _root(y)
-    rounds = int(np.ceil(LESSONS * len(model.gram) / count))
+    model = target.lessons.learnt()
+    rounds = max(FEWEST, int(np.ceil(LESSONS * len(model.gram) / count)))
     for i in range(rounds):
-        y, spread = _within(model, y, spread, WIDER**2, rng)
+        y, _ = _within(model, y, WIDER**2, rng)
         off = np.concatenate([target.learn(half, model) for half in np.split(y, 2)])
         model = target.lessons.learnt()
         report(0.3 * (i + 1) / rounds)
         if off.std() < TRUSTED:
             break
-    y, spread = _within(model, y, spread, 1.0, rng)
+    y, leaps = _within(model, y, 1.0, rng)
     cost, progress = lambda at: target.cost(at, model), lambda share: report(0.3 + 0.7 * share)
-    chains = wander(cost, y, rng, Leaps(model, spread), enough, most, progress)
+    chains = wander(cost, y, rng, leaps, enough, most, progress)
     draws = chains.draws(PARTICLES)
     return replace(draws, z=before.values(draws.z))
 
 
-def _within(model: StandIn, y: np.ndarray, spread: np.ndarray, heat: float, rng: np.random.Generator) -> tuple:
-    """Walkers y, (k, d), after some time in the stand-in's density to the power 1 / heat, and the root of its covariance."""
-    paths = []
-    for i in range(INSIDE):
-        y = Leaps(model, spread, heat)(y, rng)[0]
-        paths.append(y)
-        if i == INSIDE // 2:
-            spread, paths = _root(np.concatenate(paths)), []
-    return y, _root(np.concatenate(paths))
+def _within(model: StandIn, y: np.ndarray, heat: float, rng: np.random.Generator) -> tuple[np.ndarray, Leaps]:
+    """Walkers y, (k, d), after some time in the stand-in's density to the power 1 / heat, and leaps that suit it."""
+    for _ in range(ROUNDS):
+        leaps, paths = Leaps.across(model, y, heat), []
+        for _ in range(INSIDE):
+            y = leaps(y, rng)[0]
+            paths.append(y)
+    return y, Leaps.across(model, np.concatenate(paths), heat)
 
 
 def _root(y: np.ndarray) -> np.ndarray:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-import cma
 import numpy as np
 
 from isthmus.gap.residual import Residual
@@ -107,6 +106,8 @@ def search(
     report: Callable[[float], None] = lambda share: None,
 ) -> Found:
     """Look for a world that explains the segments, all over the belief; `noise`, (components,), is σ."""
+    import cma  # takes as long to import as a small fit takes
+
     residual = Residual(robot, segments, noise, names, threads)
     starts_alone = Residual(robot, segments, noise, (), threads)
     before, rest, d = prior(belief, residual.space), belief.median(), len(residual.space)

@@ -17,10 +17,14 @@ from isthmus.identify.believed import Believed
 
 RIDGE = 0.1
 """Weight of what was known of a coefficient before, in simulated worlds: the derivatives of the fit, and no curvature."""
-FLIGHTS, STRIDES = 4, 8
-"""Flights of a leap, each with a new momentum, and steps of a flight."""
-STEP = (0.05, 0.5)
-"""Of them, drawn anew for every flight, in units of the spread."""
+NEAR = 2.0
+"""Worlds less probable than the best one by so much log density per parameter count less and less."""
+FLIGHTS = 4
+"""Of a leap, each with a new momentum."""
+STRIDE = (0.2, 0.8)
+"""Steps of a flight, drawn anew for each, in units of how far the density lets a coordinate go by itself."""
+STRIDES = (6, 120)
+"""Fewest and most of a flight; in between, as many as cross the density once."""
 
 
 def features(x: np.ndarray) -> np.ndarray:
@@ -61,6 +65,16 @@ class StandIn:
         by_x = by_phi[:, 1 : 1 + d] + ((square + square.transpose(0, 2, 1)) @ x[..., None])[..., 0]
         return self.before.back(y, u, by_x @ self.scale) + y
 
+    def curvature(self, y: np.ndarray) -> np.ndarray:
+        """Second derivative of -log density, (d, d), as Gauss and Newton take it, on average over y, (k, d)."""
+        (k, d), u = y.shape, self.before.unit(y)
+        x = (u - self.centre) @ self.scale.T
+        by_y = self.scale @ np.stack([self.before.back(y, u, np.tile(row, (k, 1))) for row in np.eye(d)], axis=1)
+        i, j = np.triu_indices(d)
+        squares = x[:, i, None] * by_y[:, j] + x[:, j, None] * by_y[:, i]
+        slopes = np.concatenate([by_y, squares], axis=1)
+        return np.einsum("kfi,kfj->ij", slopes, self.gram[1:, 1:] @ slopes, optimize=True) / k + np.eye(d)
+
     def starts(self, y: np.ndarray) -> np.ndarray:
         """Starts that should suit y, (k, S, 2 nv)."""
         return np.tensordot(self._features(y), self.coefficients, axes=1)
@@ -82,19 +96,30 @@ class Lessons:
         starts[: d + 1] = np.concatenate([xi[None], np.moveaxis(dxi @ root, -1, 0)])
         share = np.sqrt(RIDGE)
         self._phi, self._r, self._xi = [share * np.eye(f)], [(share * by_x).astype(np.float32)], [share * starts]
+        self._costs = []
 
     def add(self, y: np.ndarray, r: np.ndarray, xi: np.ndarray) -> None:
         """Worlds y, (k, d), with residuals, (k, n), and starts, (k, S, 2 nv)."""
         self._phi.append(features((self.before.unit(y) - self.centre) @ self.scale.T))
         self._r.append(r.astype(np.float32))
         self._xi.append(xi)
+        self._costs.append(0.5 * (r**2).sum(1) + 0.5 * (y**2).sum(1))
 
     def learnt(self) -> StandIn:
         phi, r, xi = (np.concatenate(part) for part in (self._phi, self._r, self._xi))
-        solve = np.linalg.solve(phi.T @ phi, phi.T)
+        weights = np.concatenate([np.ones(len(self._phi[0])), self._weights()])
+        solve = np.linalg.solve(phi.T @ (weights[:, None] * phi), weights * phi.T)
         # A residual has far more numbers than there are worlds: only products between worlds are formed.
         gram = solve @ (r @ r.T).astype(float) @ solve.T
         return StandIn(self.before, self.centre, self.scale, 0.5 * (gram + gram.T), np.tensordot(solve, xi, axes=1))
+
+    def _weights(self) -> np.ndarray:
+        """Of the worlds: those that are far worse than the best one are where nobody goes, and no parabola reaches there."""
+        if not self._costs:
+            return np.zeros(0)
+        costs = np.concatenate(self._costs)
+        near = NEAR * len(self.centre)
+        return (near / np.maximum(costs - costs.min(), near)) ** 2
 
 
 @dataclass(frozen=True)
@@ -103,9 +128,18 @@ class Leaps:
 
     model: StandIn
     root: np.ndarray
-    """(d, d) of the covariance of y, as far as it is known."""
+    """(d, d) of the inverse of the particle's mass: directions that are steep anywhere are taken in small steps."""
+    strides: int
     heat: float = 1.0
     """The density is that of the stand-in to the power 1 / heat."""
+
+    @staticmethod
+    def across(model: StandIn, y: np.ndarray, heat: float = 1.0) -> Leaps:
+        """For a density that y, (k, d), are roughly drawn from."""
+        inverse = np.linalg.inv(np.linalg.cholesky(model.curvature(y)))
+        wide = np.linalg.eigvalsh(np.atleast_2d(np.cov(np.linalg.inv(inverse.T) @ y.T)))[-1]
+        strides = 0.5 * np.pi * np.sqrt(wide / heat) / np.mean(STRIDE)
+        return Leaps(model, inverse.T, int(np.clip(np.ceil(strides), *STRIDES)), heat)
 
     def __call__(self, y: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Where a leap ends, and by how much the stand-in's -log density changed: the way there and back differ by that."""
@@ -116,14 +150,14 @@ class Leaps:
 
     def _flight(self, y: np.ndarray, cost: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         k = len(y)
-        step = np.exp(rng.uniform(np.log(STEP[0]), np.log(STEP[1]), (k, 1)))
+        step = np.sqrt(self.heat) * rng.uniform(*STRIDE, (k, 1))
         push = lambda at: -self.model.slope(at) @ self.root / self.heat  # noqa: E731
         first = speed = rng.standard_normal(y.shape)
         at = y
         speed = speed + 0.5 * step * push(at)
-        for i in range(STRIDES):
+        for i in range(self.strides):
             at = at + step * speed @ self.root.T
-            speed = speed + (1.0 if i < STRIDES - 1 else 0.5) * step * push(at)
+            speed = speed + (1.0 if i < self.strides - 1 else 0.5) * step * push(at)
         height = self.model.cost(at)
         gain = (cost - height) / self.heat + 0.5 * ((first**2).sum(1) - (speed**2).sum(1))
         yes = np.log(rng.uniform(size=k)) < np.where(np.isfinite(gain), gain, -np.inf)
