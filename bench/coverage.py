@@ -86,11 +86,11 @@ class Experiment:
 EXPERIMENTS = {
     "pendulum": Experiment(8.0, lambda robot, seconds, seed: chirp(robot, seconds)),
     "cartpole": Experiment(6.0, lambda robot, seconds, seed: chirp(robot, seconds, low=0.5, part=0.3), _cart()),
-    "crazyflie": Experiment(4.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.015), _hover()),
+    "crazyflie": Experiment(3.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.015), _hover()),
     "go1": Experiment(4.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.04)),
-    "held:go1": Experiment(3.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.15)),
+    "held:go1": Experiment(2.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.15)),
 }
-"""By robot; go1 stands and sways, or is held with its legs in the air."""
+"""By robot. go1 is held with its legs in the air, or stands and sways, which takes minutes for each draw."""
 
 
 def planted(settings: Settings, seed: int) -> tuple[Robot, np.ndarray, Episode]:

@@ -58,7 +58,7 @@ class Args:
     posterior: Literal["gauss", "sample"] = "gauss"
     """The belief afterwards: normal, from the curvature at the optimum, or made of draws."""
     seed: int = 0
-    """Of the search and of the draws."""
+    """Of the search and of the draws: the same seed gives the same result."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -78,6 +78,8 @@ def run(args: Args) -> int:
         raise BadInput(f"-o takes a file NAME.twin, not {args.out}.")
     if args.horizon < 0:
         raise BadInput("--horizon must not be negative.")
+    if args.seed < 0:
+        raise BadInput("--seed must not be negative.")
     old = Twin.load(Path(args.robot)) if is_twin(Path(args.robot)) else None
     robot = old.on(get_robot(old.robot), args.robot) if old else get_robot(args.robot)
     belief, promised = _belief(args, robot, old), _promised(args.expected)
@@ -172,7 +174,7 @@ def _record(args: Args, robot: Robot, found: Study, belief: Belief, twin: Any, s
     for name in f.space.names:
         low, high = after.interval(name, LEVEL)
         was = belief.interval(name, LEVEL)
-        value = float(f.e[robot.space.index(name)])
+        value = f.value(name)
         params[name] = {"value": value, "low": low, "high": high, "before": list(was), "unit": robot.space[name].unit}
     signals = [{"signal": c.signal, "label": c.label, "unit": c.unit} for c in found.after[0].components]
     for i, row in enumerate(signals):
@@ -231,7 +233,7 @@ def _tell(robot: Robot, found: Study, belief: Belief, seconds: float) -> None:
         p = robot.space[name]
         was, now = belief.interval(name, LEVEL), after.interval(name, LEVEL)
         told = 1.0 - (now[1] - now[0]) / max(was[1] - was[0], 1e-300)
-        value = float(f.e[robot.space.index(name)])
+        value = f.value(name)
         rows.append((told, [name, p.unit, f"{value:.4g}", _range(now), _range(was), f"{100 * max(told, 0):.0f} %"]))
     rows = [row for _, row in sorted(rows, key=lambda r: -r[0])]
     columns = ["parameter", "unit", "found", "90 % interval", "before", "narrower"]

@@ -185,8 +185,10 @@ def autocorrelation(z: np.ndarray) -> np.ndarray:
 
 
 def split_rhat(z: np.ndarray) -> np.ndarray:
-    """Gelman and Rubin's, per coordinate, (d,), with each walker's path cut in two."""
+    """Gelman and Rubin's, per coordinate, (d,), with each walker's path cut in two; infinite if there is nothing to compare."""
     half = len(z) // 2
+    if half < 2:
+        return np.full(z.shape[2], np.inf)
     chains = np.concatenate([z[:half], z[half : 2 * half]], axis=1)
     within = chains.var(axis=0, ddof=1).mean(axis=0)
     between = chains.mean(axis=0).var(axis=0, ddof=1)

@@ -69,6 +69,11 @@ class Fit:
     draws: Draws | None = None
     """From the belief, where it was sampled."""
 
+    def value(self, name: str) -> float:
+        """At the optimum; of draws, the median."""
+        i = self.space.index(name)
+        return float(self.belief.median()[i] if self.draws is not None else self.space.from_unconstrained(self.z)[i])
+
     def interval(self, name: str, level: float = 0.9) -> tuple[float, float]:
         return self.belief.interval(name, level)
 

@@ -31,6 +31,8 @@ CANDIDATES = 3
 GENERATIONS = 60
 STEPS = 2
 """Of the starts of each candidate."""
+SEGMENTS = 16
+"""Spread over the recordings, that candidates are judged by: to tell one valley from another takes no more."""
 ONE_VALLEY = 1.0
 """Done when a generation differs by less log-likelihood than this per parameter."""
 
@@ -108,6 +110,7 @@ def search(
     """Look for a world that explains the segments, all over the belief; `noise`, (components,), is σ."""
     import cma  # takes as long to import as a small fit takes
 
+    segments = segments.take(np.unique(np.linspace(0, len(segments) - 1, min(SEGMENTS, len(segments))).astype(int)))
     residual = Residual(robot, segments, noise, names, threads)
     starts_alone = Residual(robot, segments, noise, (), threads)
     before, rest, d = prior(belief, residual.space), belief.median(), len(residual.space)
