@@ -99,12 +99,13 @@ def drawn(
 
 def _within(model: StandIn, y: np.ndarray, heat: float, rng: np.random.Generator) -> tuple[np.ndarray, Leaps]:
     """Walkers y, (k, d), after some time in the stand-in's density to the power 1 / heat, and leaps that suit it."""
+    path = [y]
     for _ in range(ROUNDS):
-        leaps, paths = Leaps.across(model, y, heat), []
+        leaps, path = Leaps.across(model, np.concatenate(path), heat), []
         for _ in range(INSIDE):
             y = leaps(y, rng)[0]
-            paths.append(y)
-    return y, Leaps.across(model, np.concatenate(paths), heat)
+            path.append(y)
+    return y, Leaps.across(model, np.concatenate(path), heat)
 
 
 def _root(y: np.ndarray) -> np.ndarray:
