@@ -17,36 +17,13 @@ from isthmus.gap.segments import cut
 from isthmus.gap.tangent import integrate
 from isthmus.gap.tracks import own_rate, tracks
 from isthmus.identify.descend import descend
+from isthmus.identify.plant import record, waves
 from isthmus.identify.prior import prior
 from isthmus.robots import get_robot
 from isthmus.sim.engine import Engine
 from isthmus.world import Belief
 
 RNG = np.random.default_rng
-
-
-def waves(robot, seconds: float, seed: int = 0) -> np.ndarray:
-    """Targets that wander over their range, (T, m)."""
-    rng, target = RNG(seed), robot.contract.target
-    t = np.arange(round(seconds * robot.contract.rate)) / robot.contract.rate
-    size = 0.3 * (np.array(target.high) - np.array(target.low))
-    return np.array(robot.default) + size * sum(
-        np.sin(2 * np.pi * rng.uniform(0.3, 3.0, target.size) * t[:, None] + rng.uniform(0, 6, target.size)) / 3
-        for _ in range(3)
-    )
-
-
-def record(robot, e: np.ndarray, targets: np.ndarray, seed: int | None = None) -> Episode:
-    """What the robot would have recorded; without a seed its sensors have no noise."""
-    engine, rng, rows = Engine(robot, 1, threads=1), RNG(seed or 0), []
-    engine.apply(e[None], engine.all)
-    engine.reset(engine.all)
-    for u in targets:
-        rows.append(engine.noiseless()[0] if seed is None else engine.measured(rng)[0])
-        engine.step(u[None])
-    y = np.array(rows, float)
-    signals = {name: y[:, where] for name, where in robot.contract.slices().items()}
-    return Episode(robot.contract, np.arange(len(y)) / robot.contract.rate, signals, targets, targets)
 
 
 def residual_of(robot, episode: Episode, names=(), ticks: int = 20, noise: float = 1e-3) -> Residual:

@@ -3,15 +3,17 @@
 example: isthmus identify go1 walk1.mcap walk2.mcap -o unit7.twin
 
 example: isthmus identify pendulum swing.mcap --only strength joint_friction -o desk.twin
+
+example: isthmus identify pendulum swing.mcap --posterior sample
 """
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from isthmus.world import Belief
 
 LEVEL = 0.9
+SETTLED, FEW = 1.1, 200
+"""Draws whose R-hat is larger, or which are worth fewer independent ones, are told to be taken with caution."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,12 @@ class Args:
     """Fit also what looks wrong, such as another unit or exchanged joints; it is said all the same."""
     horizon: float = 0.0
     """Seconds that the simulator predicts ahead; 0 chooses it by the noise."""
+    search: Literal["auto", "always", "never"] = "auto"
+    """Look all over the belief for a better fit: where the first one leaves more than noise, always, or never."""
+    posterior: Literal["gauss", "sample"] = "gauss"
+    """The belief afterwards: normal, from the curvature at the optimum, or made of draws."""
+    seed: int = 0
+    """Of the search and of the draws: the same seed gives the same result."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -68,6 +78,8 @@ def run(args: Args) -> int:
         raise BadInput(f"-o takes a file NAME.twin, not {args.out}.")
     if args.horizon < 0:
         raise BadInput("--horizon must not be negative.")
+    if args.seed < 0:
+        raise BadInput("--seed must not be negative.")
     old = Twin.load(Path(args.robot)) if is_twin(Path(args.robot)) else None
     robot = old.on(get_robot(old.robot), args.robot) if old else get_robot(args.robot)
     belief, promised = _belief(args, robot, old), _promised(args.expected)
@@ -86,8 +98,20 @@ def run(args: Args) -> int:
         show.say(f"{'suspect' if finding.refused else 'note'}: {finding}")
     began = time.perf_counter()
     with show.bar(f"identifying {robot.name}") as bar:
-        report = lambda step, cost: bar.update(min(step / 30, 0.99))  # noqa: E731
-        found = study(robot, episodes, belief, names, args.horizon, report=report, findings=findings, trust=args.trust)
+        found = study(
+            robot,
+            episodes,
+            belief,
+            names,
+            args.horizon,
+            report=lambda step, cost: bar.update(min(step / 30, 0.99)),
+            findings=findings,
+            trust=args.trust,
+            search=args.search,
+            posterior=args.posterior,
+            seed=args.seed,
+            progress=lambda what, share: bar.update(min(share, 0.99), what),
+        )
     seconds = time.perf_counter() - began
     after = posterior(robot, found.fit, belief)
     entry = {
@@ -150,7 +174,7 @@ def _record(args: Args, robot: Robot, found: Study, belief: Belief, twin: Any, s
     for name in f.space.names:
         low, high = after.interval(name, LEVEL)
         was = belief.interval(name, LEVEL)
-        value = float(f.e[robot.space.index(name)])
+        value = f.value(name)
         params[name] = {"value": value, "low": low, "high": high, "before": list(was), "unit": robot.space[name].unit}
     signals = [{"signal": c.signal, "label": c.label, "unit": c.unit} for c in found.after[0].components]
     for i, row in enumerate(signals):
@@ -179,8 +203,18 @@ def _record(args: Args, robot: Robot, found: Study, belief: Belief, twin: Any, s
         "horizon": found.ahead,
         "segments": {"fitted": len(found.train), "held_out": len(found.held_out) if found.held_out else 0},
         "steps": f.steps,
+        "search": asdict(found.looked) if found.looked else None,
+        "posterior": _posterior(found),
         "seconds": seconds,
     }
+
+
+def _posterior(found: Study) -> dict[str, Any]:
+    draws = found.fit.draws
+    if draws is None:
+        return {"kind": "gauss"}
+    told = {name: getattr(draws, name) for name in ("ess", "acceptance", "rhat", "sweeps")}
+    return {"kind": "sample", "particles": len(draws.z), **told}
 
 
 def _number(x: float) -> float | None:
@@ -199,11 +233,12 @@ def _tell(robot: Robot, found: Study, belief: Belief, seconds: float) -> None:
         p = robot.space[name]
         was, now = belief.interval(name, LEVEL), after.interval(name, LEVEL)
         told = 1.0 - (now[1] - now[0]) / max(was[1] - was[0], 1e-300)
-        value = float(f.e[robot.space.index(name)])
+        value = f.value(name)
         rows.append((told, [name, p.unit, f"{value:.4g}", _range(now), _range(was), f"{100 * max(told, 0):.0f} %"]))
     rows = [row for _, row in sorted(rows, key=lambda r: -r[0])]
     columns = ["parameter", "unit", "found", "90 % interval", "before", "narrower"]
     show.out.print(show.table("", columns, rows, right=(2, 5)))
+    _tell_ways(found)
     for direction in f.undetermined():
         show.say(direction.text)
     for name in f.at_bounds():
@@ -214,6 +249,22 @@ def _tell(robot: Robot, found: Study, belief: Belief, seconds: float) -> None:
     cells = [[s, *(_mean(e, i) for e in (*found.before, *found.after))] for s, i in signals.items()]
     columns = ["error / noise", "before", "held out", "fitted", "held out"]
     show.out.print(show.table("", columns, cells, right=(1, 2, 3, 4)))
+
+
+def _tell_ways(found: Study) -> None:
+    """How a search went, and what the draws are worth."""
+    looked, draws = found.looked, found.fit.draws
+    if looked:
+        came = "led to a better fit" if looked.kept else "led to none better"
+        left = " and ".join(f"{x:.3g}" for x in looked.left)
+        show.say(f"A search through {looked.worlds} worlds {came}: {left} times the noise are left without and with it.")
+    if draws:
+        show.say(
+            f"{len(draws.z)} draws, worth {draws.ess:.0f} independent ones; "
+            f"{100 * draws.acceptance:.0f} % of moves accepted, R-hat {draws.rhat:.2f}."
+        )
+        if draws.rhat > SETTLED or draws.ess < FEW:
+            show.say("The draws have not settled: take the intervals with caution.", "yellow")
 
 
 def _mean(e: Any, which: list[int]) -> str:

@@ -21,11 +21,12 @@ import numpy as np
 from isthmus.gap.residual import Components, Residual
 from isthmus.gap.segments import Segments
 from isthmus.identify.descend import Normal, descend, information, weights
+from isthmus.identify.ensemble import Draws
 from isthmus.identify.information import Direction, undetermined
 from isthmus.identify.prior import Prior, prior
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Space, Target
-from isthmus.world.factors import Fixed
+from isthmus.world.factors import Fixed, Particles
 from isthmus.world.factors import Normal as NormalFactor
 
 ROUNDS = 4
@@ -34,6 +35,8 @@ SETTLED = 0.03
 """The noise has settled when no component changes by a larger share."""
 INSIDE = 4.0
 """A search does not start closer to a hard bound than this, in unconstrained coordinates: there nothing seems to matter."""
+DIGITS = 7
+"""Of a particle: more than any recording tells, and a third of the size on disk."""
 AT_BOUND = 0.01
 """A parameter this close to a hard bound, in unit coordinates, is at it."""
 _R = np.linspace(-8, 8, 4001)
@@ -58,7 +61,18 @@ class Fit:
     prior: Prior
     noise: np.ndarray
     """(components,) σ that the fit ended with."""
+    starts: np.ndarray
+    """(S, 2 nv) moves of the segments' starts, in units of their spread with that noise."""
+    cost: float
+    """-log posterior density at the optimum, noise included, up to a constant of the recordings: to compare fits by."""
     steps: int
+    draws: Draws | None = None
+    """From the belief, where it was sampled."""
+
+    def value(self, name: str) -> float:
+        """At the optimum; of draws, the median."""
+        i = self.space.index(name)
+        return float(self.belief.median()[i] if self.draws is not None else self.space.from_unconstrained(self.z)[i])
 
     def interval(self, name: str, level: float = 0.9) -> tuple[float, float]:
         return self.belief.interval(name, level)
@@ -68,11 +82,17 @@ class Fit:
         """The fitted parameters alone."""
         return Belief(self.space, (self.factor(),))
 
-    def factor(self) -> NormalFactor:
+    def factor(self) -> NormalFactor | Particles:
+        if self.draws is not None:
+            values = self.space.from_unconstrained(self.draws.z)
+            rounded = np.array([[float(f"{v:.{DIGITS}g}") for v in row] for row in values])
+            return Particles(self.space.names, tuple(map(tuple, np.clip(rounded, self.space.low, self.space.high).tolist())))
         rows = tuple(tuple(float(v) for v in row) for row in self.covariance)
         return NormalFactor(self.space.names, tuple(float(v) for v in self.z), rows)
 
     def correlations(self) -> np.ndarray:
+        if self.draws is not None:
+            return np.atleast_2d(np.corrcoef(self.draws.z.T))
         s = np.sqrt(np.diag(self.covariance))
         return self.covariance / np.outer(s, s)
 
@@ -144,6 +164,8 @@ def fit(
         information=told,
         prior=before,
         noise=residual.noise,
+        starts=at.xi,
+        cost=at.cost + float(np.nansum(residual.seen.sum((0, 1)) * np.log(residual.noise / noise))),
         steps=steps,
     )
 

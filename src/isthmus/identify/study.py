@@ -1,12 +1,13 @@
 """From recordings to a fitted robot, and how well it predicts what it was not fitted to.
 
-suspect -> tracks -> noise -> horizon -> segments -> fit on four fifths -> errors on both parts
+suspect -> tracks -> noise -> horizon -> segments -> fit on four fifths (-> search, and again) (-> draws) -> errors on both
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -20,8 +21,10 @@ from isthmus.gap.suspect import cleaned, refuse, suspect
 from isthmus.gap.suspect.finding import Finding
 from isthmus.gap.tracks import own_rate, tracks
 from isthmus.identify.descend import descend
-from isthmus.identify.fit import Fit, fit
+from isthmus.identify.fit import Fit
 from isthmus.identify.prior import prior
+from isthmus.identify.sample import sample
+from isthmus.identify.search import Looked, When, best_fit
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -29,6 +32,8 @@ HELD_OUT = 5
 """One block in so many is held out."""
 BLOCKS = 10
 """Consecutive blocks that the segments are dealt into: neighbours in time stay together."""
+
+Posterior = Literal["gauss", "sample"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class Study:
     """At the optimum."""
     findings: tuple[Finding, ...] = ()
     """What is wrong with the recordings."""
+    looked: Looked | None = None
+    """What a global search brought, if there was one."""
 
 
 def study(
@@ -75,16 +82,26 @@ def study(
     report: Callable[[int, float], None] = lambda step, cost: None,
     findings: Sequence[Finding] | None = None,
     trust: bool = False,
+    search: When = "auto",
+    posterior: Posterior = "gauss",
+    seed: int = 0,
+    progress: Callable[[str, float], None] = lambda what, share: None,
 ) -> Study:
-    """Fit the robot to recordings, predicting `ahead` seconds; 0 chooses the horizon. The rest is as in `prepare`."""
+    """Fit the robot to recordings, predicting `ahead` seconds; 0 chooses the horizon. `findings` and `trust` as in `prepare`.
+
+    `search` says when to look for a better valley than the one that the belief's middle is in, `posterior` whether the belief
+    afterwards is normal or made of draws; both have a `seed`. `report` hears of the fit, `progress` of the other two.
+    """
     parts = prepare(robot, episodes, belief, ahead, threads, findings, trust)
     robot, noise, train, held_out = parts.robot, parts.floor, parts.train, parts.held_out
-    fitted = fit(robot, train, belief, noise, names, threads=threads, report=report)
+    fitted, looked = best_fit(robot, train, belief, noise, names, search, seed, threads, report, progress)
+    if posterior == "sample":
+        fitted = sample(robot, train, fitted, belief, seed, threads=threads, report=lambda share: progress("sampling", share))
     worlds = (belief.median(), fitted.e)
     fitted_to = errors(robot, train, noise, fitted.noise, worlds, threads)
     held = errors(robot, held_out, noise, fitted.noise, worlds, threads) if held_out else (None, None)
     before, after = zip(fitted_to, held, strict=True)
-    return Study(fitted, noise, parts.ahead, train, held_out, before, after, parts.findings)
+    return Study(fitted, noise, parts.ahead, train, held_out, before, after, parts.findings, looked)
 
 
 @dataclass(frozen=True)

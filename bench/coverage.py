@@ -1,0 +1,245 @@
+"""Do the intervals hold what they promise? Numbers are planted in a simulated robot, recorded, fitted, and counted.
+
+    python -m bench.coverage pendulum --draws 200 -o runs/pendulum.json
+    python -m bench.coverage pendulum --draws 200 --posterior sample -o runs/pendulum-sample.json
+    python -m bench.coverage held:go1 --draws 200 --jobs 2 -o runs/go1.json
+
+Truths are drawn from the robot's prior, noise of the sensors included. Every draw is one line of FILE.jsonl as soon as it is
+done, and is not done again; FILE.json sums them up. A parameter that a recording does not tell counts too: its interval is
+then what was believed before. With `--posterior sample` the normal intervals of the same fits are counted beside the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from isthmus.data.contract import Law
+from isthmus.data.episode import Episode
+from isthmus.data.rate import Rate
+from isthmus.errors import BadInput
+from isthmus.identify.courses import Waves
+from isthmus.identify.fit import Fit
+from isthmus.identify.plant import record, waves
+from isthmus.identify.sample import sample
+from isthmus.identify.search import When, best_fit, left
+from isthmus.identify.study import Posterior, prepare
+from isthmus.robots import get_robot
+from isthmus.robots.crazyflie import HEIGHT, HOVER, MOTORS, PLACE, TURN
+from isthmus.sim.robot import Robot
+
+LEVEL = 0.9
+ENOUGH = 200.0
+"""Independent draws of a sampled posterior: its 90 % interval is then off by a tenth of its width."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    robot: str
+    seconds: float
+    posterior: Posterior = "gauss"
+    search: When = "auto"
+
+
+# Experiments ---------------------------------------------------------------------------------------------------
+
+
+def _cart() -> Law:
+    """Keeps the cart on its track: 4 N/m and 3 N·s/m."""
+    return Law((0.0,), {"cart_pos": ((-4.0,),), "cart_vel": ((-3.0,),)})
+
+
+def hover() -> Law:
+    """Keeps a crazyflie upright, facing forward and within a metre of its place; heavy or weak ones hang lower."""
+    total, turn = 0.3 * HOVER, 0.15 * HOVER
+    position, velocity, quat, gyro = [], [], [], []
+    for m in MOTORS:
+        ahead, left, yaw = PLACE[m][0] * turn, PLACE[m][1] * turn, TURN[m] * turn
+        position.append((0.09 * ahead, 0.09 * left, -2.5 * total))
+        velocity.append((0.135 * ahead, 0.135 * left, -1.5 * total))
+        quat.append((0.0, -1.8 * left, 1.8 * ahead, -1.0 * yaw))
+        gyro.append((-0.18 * left, 0.18 * ahead, -0.3 * yaw))
+    gains = {"position": position, "velocity": velocity, "quat": quat, "gyro": gyro}
+    return Law((2.5 * total * HEIGHT,) * 4, {name: tuple(rows) for name, rows in gains.items()})
+
+
+@dataclass(frozen=True)
+class Experiment:
+    seconds: float
+    """That tell enough, and that 200 fits of can be waited for."""
+    targets: Callable[[Robot, float, int], np.ndarray]
+    """(T, m) of a robot, seconds and a seed."""
+    law: Law | None = None
+
+
+EXPERIMENTS = {
+    "pendulum": Experiment(8.0, lambda robot, seconds, seed: Waves(robot, seconds).chirp()),
+    "cartpole": Experiment(6.0, lambda robot, seconds, seed: Waves(robot, seconds).chirp(low=0.5, part=0.3), _cart()),
+    "crazyflie": Experiment(3.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.015), hover()),
+    "go1": Experiment(4.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.04)),
+    "held:go1": Experiment(2.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.15)),
+}
+"""By robot. go1 is held with its legs in the air, or stands and sways, which takes minutes for each draw."""
+
+
+def planted(settings: Settings, seed: int) -> tuple[Robot, np.ndarray, Episode]:
+    """A robot, the true values of its Space, and its recording."""
+    if settings.robot not in EXPERIMENTS:
+        raise BadInput(f"there is no experiment for {settings.robot!r}; there is one for {', '.join(EXPERIMENTS)}.")
+    robot = get_robot(settings.robot)
+    e = robot.prior.sample(np.random.default_rng([seed, 1]), 1)[0]
+    experiment = EXPERIMENTS[settings.robot]
+    return robot, e, record(robot, e, experiment.targets(robot, settings.seconds, seed), seed + 1, experiment.law)
+
+
+# One draw ------------------------------------------------------------------------------------------------------
+
+
+def one(settings: Settings, seed: int) -> dict[str, Any]:
+    """Plant, record, fit: a row of the result."""
+    began = time.perf_counter()
+    robot, e, episode = planted(settings, seed)
+    try:
+        parts = prepare(robot, [episode], robot.prior, threads=1)
+        given = (parts.robot, parts.train, robot.prior, parts.floor)
+        found, looked = best_fit(*given, when=settings.search, seed=seed, threads=1)
+        if settings.posterior == "sample":
+            found = sample(parts.robot, parts.train, found, robot.prior, seed, ENOUGH, threads=1)
+    except BadInput as error:
+        return {"seed": seed, "error": str(error)}
+    truth = e[[robot.space.index(name) for name in found.space.names]]
+    row = {"seed": seed, "left": left(found, parts.floor), "ahead": parts.ahead, "segments": len(parts.train)}
+    row |= {"looked": asdict(looked) if looked else None}
+    row |= {"parameters": judged(replace(found, draws=None), truth)}
+    if found.draws is not None:
+        draws = found.draws
+        row |= {"sampled": judged(found, truth), "ess": draws.ess, "acceptance": draws.acceptance, "rhat": draws.rhat}
+    return row | {"seconds": time.perf_counter() - began}
+
+
+def judged(found: Fit, truth: np.ndarray) -> dict[str, dict[str, float]]:
+    """Per parameter the truth, (d,), its interval, and the share of the belief that lies below the truth."""
+    z = found.space.unconstrained(truth)
+    if found.draws is not None:
+        rank = (found.draws.z < z).mean(axis=0)
+    else:
+        rank = ndtr((z - found.z) / np.sqrt(np.diag(found.covariance)))
+    out = {}
+    for i, name in enumerate(found.space.names):
+        low, high = found.interval(name, LEVEL)
+        out[name] = {"truth": float(truth[i]), "low": low, "high": high, "rank": float(rank[i])}
+    return out
+
+
+# All draws -----------------------------------------------------------------------------------------------------
+
+
+def counted(rows: Iterable[dict[str, Any]], which: str) -> dict[str, Any]:
+    """How often the truth was inside, per parameter and in all, with exact 95 % intervals.
+
+    Parameters of one draw are not independent, so the interval of the total is too narrow; `spread` is its standard error
+    by the differences between draws.
+    """
+    hits = [{n: p["low"] <= p["truth"] <= p["high"] for n, p in row[which].items()} for row in rows if which in row]
+    if not hits:
+        return {}
+    each = {name: Rate.of(sum(h[name] for h in hits), len(hits)) for name in hits[0]}
+    by_draw = [float(np.mean(list(h.values()))) for h in hits]
+    total = Rate.of(sum(sum(h.values()) for h in hits), sum(map(len, hits)))
+    spread = float(np.std(by_draw, ddof=1) / np.sqrt(len(hits))) if len(hits) > 1 else float("nan")
+    return {"parameters": {n: asdict(r) for n, r in each.items()}, "total": asdict(total), "spread": spread, "draws": len(hits)}
+
+
+def lines(path: Path, settings: Settings) -> list[dict[str, Any]]:
+    """Rows that are done already; those of other settings are an error."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(settings)) + "\n")
+        return []
+    text = path.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:  # a run was cut in the middle of a line
+        path.write_text(whole)
+    head, *rows = whole.splitlines()
+    if json.loads(head) != asdict(settings):
+        raise BadInput(f"{path} was made with other settings: {head}.")
+    return [json.loads(row) for row in rows]
+
+
+def run(settings: Settings, draws: int, out: Path, jobs: int) -> dict[str, Any]:
+    rows_file = out.with_suffix(".jsonl")
+    rows = [row for row in lines(rows_file, settings) if row["seed"] < draws]
+    todo = sorted(set(range(draws)) - {row["seed"] for row in rows})
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool, rows_file.open("a") as file:
+        for done in as_completed([pool.submit(one, settings, seed) for seed in todo]):
+            rows.append(done.result())
+            file.write(json.dumps(rows[-1]) + "\n")
+            file.flush()
+            print(f"{len(rows)} of {draws} draws, {say(counted(rows, 'parameters'))}", file=sys.stderr, flush=True)
+    found = {
+        **asdict(settings),
+        "level": LEVEL,
+        "gauss": counted(rows, "parameters"),
+        "sample": counted(rows, "sampled"),
+        "failed": [row["seed"] for row in rows if "error" in row],
+        "searched": sum(bool(row.get("looked")) for row in rows),
+    }
+    out.write_text(json.dumps(found, indent=2) + "\n")
+    return found
+
+
+def say(found: dict[str, Any]) -> str:
+    if not found:
+        return "none fitted"
+    t = found["total"]
+    return (
+        f"{100 * t['rate']:.1f} % inside ({100 * t['low']:.1f} to {100 * t['high']:.1f}, ± {100 * found['spread']:.1f} by draw)"
+    )
+
+
+def table(found: dict[str, Any]) -> list[str]:
+    kinds = [kind for kind in ("gauss", "sample") if found[kind]]
+    rows = ["| parameter | " + " | ".join(kinds) + " |", "|---" * (1 + len(kinds)) + "|"]
+    rate = lambda r: f"{100 * r['rate']:.0f} % ({100 * r['low']:.0f} to {100 * r['high']:.0f})"  # noqa: E731
+    for name in found["gauss"].get("parameters", {}):
+        rows.append(f"| {name} | " + " | ".join(rate(found[k]["parameters"][name]) for k in kinds) + " |")
+    return [*rows, "| all | " + " | ".join(rate(found[k]["total"]) for k in kinds) + " |"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.coverage", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("robot", choices=sorted(EXPERIMENTS))
+    parser.add_argument("--draws", type=int, default=200)
+    parser.add_argument("--posterior", choices=["gauss", "sample"], default="gauss")
+    parser.add_argument("--search", choices=["auto", "always", "never"], default="auto")
+    parser.add_argument("--seconds", type=float, help="length of a recording; by default that of the robot's experiment")
+    parser.add_argument("--jobs", type=int, default=1, help="worker processes")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="FILE.json")
+    args = parser.parse_args()
+    try:
+        settings = Settings(args.robot, args.seconds or EXPERIMENTS[args.robot].seconds, args.posterior, args.search)
+        print("\n".join(table(run(settings, args.draws, args.out, args.jobs))))
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the draws that are done are kept.", file=sys.stderr)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Physics that a model lacks, planted in a reality and learned from its recordings: everything behind docs/results/missing.md.
+
+    python -m bench.missing -o runs/missing                    all cases, an hour on two cores
+    python -m bench.missing -o runs/missing stribeck drag      some of them
+    python -m bench.missing -o runs/missing --only find        without the policies
+
+A reality file says what is different: numbers, and physics that no number describes. Recordings of it are fitted with `isthmus
+identify`; what remains is learned with `isthmus residual` or `isthmus actuator`, and judged by recordings that nothing was
+fitted to. Then policies are trained on the prior, on the twin with numbers alone, and on the twin with what was learned, and
+compared on the reality. Every step is an `isthmus` command, printed as it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bench.adaptation import run_command
+from bench.coverage import hover
+from isthmus.data.episode import Episode
+from isthmus.data.reader import read
+from isthmus.data.recording import write
+from isthmus.identify.courses import Driver, Walks, Waves
+from isthmus.identify.plant import fed_back, lived, waves
+from isthmus.identify.study import errors, prepare
+from isthmus.identify.twin import Twin
+from isthmus.learn import runs
+from isthmus.robots import get_robot
+from isthmus.sim.reality import Reality
+from isthmus.sim.reality.engine import RealEngine
+from isthmus.sim.robot import Robot
+
+FITTED, JUDGED, SECONDS = 4, 2, 10.0
+"""Recordings of each reality to fit to and to judge by, and their length."""
+
+
+@dataclass(frozen=True)
+class Case:
+    robot: str
+    params: dict[str, float]
+    unmodelled: dict
+    find: str
+    """The command that learns what is missing."""
+    drive: Callable[[Robot, int], Driver]
+    """What moves the robot in each recording, by number."""
+    horizon: float
+    task: str = ""
+    steps: int = 0
+    """Ticks of training a policy on each belief; none where the robot has no task."""
+
+
+def swept(robot: Robot, i: int) -> Driver:
+    """Chirps, each to another frequency and size."""
+    course = Waves(robot, SECONDS)
+    return course.drive(course.chirp(high=1.5 + 0.5 * i, part=0.4 + 0.1 * i)[None])
+
+
+def waved(size: float) -> Callable[[Robot, int], Driver]:
+    return lambda robot, i: Waves(robot, SECONDS).drive(waves(robot, SECONDS, i, size)[None])
+
+
+def flown(robot: Robot, i: int) -> Driver:
+    return fed_back(robot, waves(robot, SECONDS, i, 0.03), hover())
+
+
+def walked(folder: Path) -> Callable[[Robot, int], Driver]:
+    def drive(robot: Robot, i: int) -> Driver:
+        run = runs.load(folder)
+        course = Walks(runs.load_actor(run), run.task, SECONDS)
+        return course.drive(course(np.random.default_rng(i).standard_normal((1, course.size))))
+
+    return drive
+
+
+def cases(walker: Path | None) -> dict[str, Case]:
+    stribeck = {"static": 0.4, "coulomb": 0.05, "velocity": 0.8}
+    found = {
+        "stribeck": Case(
+            "pendulum", {"payload": 0.1}, {"stribeck": stribeck}, "residual", swept, 0.3, "pendulum/swingup", 400_000
+        ),
+        "backlash": Case("held:go1", {}, {"backlash": 0.06}, "actuator", waved(0.15), 0.2),
+        "drag": Case(
+            "crazyflie", {"payload": 0.004}, {"rotor_drag": 0.06}, "residual", flown, 0.5, "crazyflie/hover", 1_000_000
+        ),
+    }
+    if walker is not None:
+        soft = {"ground_softness": 0.01}
+        found["soft ground"] = Case("go1", {"payload": 2.0}, soft, "residual", walked(walker), 0.2, "go1/walk", 2_000_000)
+    return found
+
+
+# Recordings ----------------------------------------------------------------------------------------------------
+
+
+def recordings(case: Case, reality: Reality, folder: Path) -> list[Path]:
+    """Of the reality, with its sensors' noise; those that are there are not made again."""
+    robot = get_robot(case.robot)
+    out = []
+    for i in range(FITTED + JUDGED):
+        out.append(folder / f"{i}.mcap")
+        if out[-1].exists():
+            continue
+        engine = RealEngine(robot, reality, 1, tick=1.0 / robot.contract.rate)
+        folder.mkdir(parents=True, exist_ok=True)
+        ticks = round(SECONDS * robot.contract.rate)
+        write(out[-1], lived(engine, case.drive(robot, i), ticks, np.random.default_rng(i + 1)))
+    return out
+
+
+def judged(case: Case, robot: Robot, episodes: list[Episode]) -> float:
+    """Error of the prediction in units of noise, at the belief's median."""
+    parts = prepare(robot, episodes, robot.prior, case.horizon, trust=True)
+    whole = [x for x in (parts.train, parts.held_out) if x is not None]
+    found = [errors(parts.robot, x, parts.floor, parts.floor, [parts.robot.prior.median()])[0].overall for x in whole]
+    return float(np.sqrt(np.average(np.square(found), weights=[len(x) for x in whole])))
+
+
+def errors_of(case: Case, twin: Path | None, files: list[Path]) -> float:
+    robot = get_robot(case.robot)
+    if twin is not None:
+        robot = Twin.load(twin).on(robot, str(twin))
+    return judged(case, robot, [read(path) for path in files])
+
+
+# One case ------------------------------------------------------------------------------------------------------
+
+
+def find(name: str, case: Case, folder: Path) -> dict:
+    """Held-out errors without anything, with numbers, and with what was learned; and of a reality where nothing is missing."""
+    reality = Reality.from_dict(
+        {"robot": case.robot.removeprefix("held:"), "params": case.params, "unmodelled": case.unmodelled}
+    )
+    plain = replace(reality, unmodelled=type(reality.unmodelled)())
+    reality.save(folder / "reality.toml")
+    out: dict = {}
+    for what, world in (("whole", plain), ("missing", reality)):
+        files = recordings(case, world, folder / what)
+        fitted, held = files[:FITTED], files[FITTED:]
+        numbers = folder / f"{what}.twin"
+        if not numbers.exists():
+            options = ["--horizon", str(case.horizon), "--trust", "--json"]
+            run_command(["identify", case.robot, *map(str, fitted), "-o", str(numbers), *options], folder / f"{what}.json")
+        out |= {f"{what}: nominal": errors_of(case, None, held), f"{what}: numbers": errors_of(case, numbers, held)}
+        if what == "missing":
+            learned = folder / "learned.twin"
+            if not learned.exists():
+                options = ["--horizon", str(case.horizon), "-o", str(learned), "--json"]
+                run_command([case.find, str(numbers), *map(str, fitted), *options], folder / "learned.json")
+            out["missing: learned"] = errors_of(case, learned, held)
+    before, after, least = out["missing: numbers"], out["missing: learned"], out["whole: numbers"]
+    out["removed"] = (before - after) / (before - least)
+    print(f"{name}: " + ", ".join(f"{k} {v:.3g}" for k, v in out.items()), flush=True)
+    return out
+
+
+def compare(case: Case, folder: Path, seeds: list[int]) -> None:
+    """Policies of the prior, of the numbers and of what was learned, on the reality."""
+    beliefs = {
+        "prior": [],
+        "numbers": ["--belief", str(folder / "missing.twin")],
+        "learned": ["--belief", str(folder / "learned.twin")],
+    }
+    found = []
+    for kind, options in beliefs.items():
+        for seed in seeds:
+            out = folder / f"{kind}-{seed}"
+            found.append(str(out))
+            if not (out / "done.json").exists():
+                tail = ["--steps", str(case.steps), "--seed", str(seed), "-o", str(out), "--json"]
+                run_command(["train", case.task, *options, *tail], out / "done.json")
+    options = ["--reality", str(folder / "reality.toml"), "--grounds", "--by-method", "--worlds", "200"]
+    run_command(["compare", *found, *options, "-o", str(folder / "report")])
+
+
+def main() -> int:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m bench.missing", description=__doc__, formatter_class=raw)
+    parser.add_argument("cases", nargs="*", help="some of them; by default all")
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder for recordings, twins, runs and reports")
+    parser.add_argument("--walker", type=Path, help="run of go1/walk, for the case of soft ground")
+    parser.add_argument("--only", choices=["find", "compare"], help="one half of the work")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    args = parser.parse_args()
+    known = cases(args.walker)
+    for name in args.cases or known:
+        folder = args.out / name.replace(" ", "-")
+        if args.only != "compare":
+            (folder / "found.json").write_text(json.dumps(find(name, known[name], folder), indent=2) + "\n")
+        if args.only != "find" and known[name].task:
+            compare(known[name], folder, args.seeds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
