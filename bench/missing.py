@@ -45,8 +45,8 @@ class Case:
     robot: str
     params: dict[str, float]
     unmodelled: dict
-    find: str
-    """The command that learns what is missing."""
+    find: tuple[str, ...]
+    """Commands that learn what is missing, each on its own."""
     drive: Callable[[Robot, int], Driver]
     """What moves the robot in each recording, by number."""
     horizon: float
@@ -82,16 +82,23 @@ def cases(walker: Path | None) -> dict[str, Case]:
     stribeck = {"static": 0.4, "coulomb": 0.05, "velocity": 0.8}
     found = {
         "stribeck": Case(
-            "pendulum", {"payload": 0.1}, {"stribeck": stribeck}, "residual", swept, 0.3, "pendulum/swingup", 400_000
+            "pendulum",
+            {"payload": 0.1},
+            {"stribeck": stribeck},
+            ("actuator", "residual"),
+            swept,
+            0.3,
+            "pendulum/swingup",
+            400_000,
         ),
-        "backlash": Case("held:go1", {}, {"backlash": 0.06}, "actuator", waved(0.15), 0.2),
+        "backlash": Case("held:go1", {}, {"backlash": 0.06}, ("actuator",), waved(0.15), 0.2),
         "drag": Case(
-            "crazyflie", {"payload": 0.004}, {"rotor_drag": 0.06}, "residual", flown, 0.5, "crazyflie/hover", 1_000_000
+            "crazyflie", {"payload": 0.004}, {"rotor_drag": 0.06}, ("residual",), flown, 0.5, "crazyflie/hover", 1_000_000
         ),
     }
     if walker is not None:
         soft = {"ground_softness": 0.01}
-        found["soft ground"] = Case("go1", {"payload": 2.0}, soft, "residual", walked(walker), 0.2, "go1/walk", 2_000_000)
+        found["soft ground"] = Case("go1", {"payload": 2.0}, soft, ("residual",), walked(walker), 0.2, "go1/walk", 2_000_000)
     return found
 
 
@@ -147,24 +154,25 @@ def find(name: str, case: Case, folder: Path) -> dict:
             options = ["--horizon", str(case.horizon), "--trust", "--json"]
             run_command(["identify", case.robot, *map(str, fitted), "-o", str(numbers), *options], folder / f"{what}.json")
         out |= {f"{what}: nominal": errors_of(case, None, held), f"{what}: numbers": errors_of(case, numbers, held)}
-        if what == "missing":
-            learned = folder / "learned.twin"
+        for how in case.find if what == "missing" else ():
+            learned = folder / f"{how}.twin"
             if not learned.exists():
                 options = ["--horizon", str(case.horizon), "-o", str(learned), "--json"]
-                run_command([case.find, str(numbers), *map(str, fitted), *options], folder / "learned.json")
-            out["missing: learned"] = errors_of(case, learned, held)
-    before, after, least = out["missing: numbers"], out["missing: learned"], out["whole: numbers"]
-    out["removed"] = (before - after) / (before - least)
+                run_command([how, str(numbers), *map(str, fitted), *options], folder / f"{how}.json")
+            out[f"missing: {how}"] = errors_of(case, learned, held)
+    before, least = out["missing: numbers"], out["whole: numbers"]
+    for how in case.find:
+        out[f"removed by {how}"] = (before - out[f"missing: {how}"]) / (before - least)
     print(f"{name}: " + ", ".join(f"{k} {v:.3g}" for k, v in out.items()), flush=True)
     return out
 
 
 def compare(case: Case, folder: Path, seeds: list[int]) -> None:
-    """Policies of the prior, of the numbers and of what was learned, on the reality."""
+    """Policies of the prior, of the numbers and of what the first command learned, on the reality."""
     beliefs = {
         "prior": [],
         "numbers": ["--belief", str(folder / "missing.twin")],
-        "learned": ["--belief", str(folder / "learned.twin")],
+        "learned": ["--belief", str(folder / f"{case.find[0]}.twin")],
     }
     found = []
     for kind, options in beliefs.items():
