@@ -173,7 +173,9 @@ class Chain:
                     size = -1
                 if size != part.size:
                     what = "is gone" if size < 0 else "was altered"
-                    raise BadInput(f"{part.file} ({table}, entry {entry.number}) of {self.folder} {what}: see isthmus data verify.")
+                    raise BadInput(
+                        f"{part.file} ({table}, entry {entry.number}) of {self.folder} {what}: see isthmus data verify."
+                    )
 
     def verify(self, report: Callable[[float], None] = lambda fraction: None) -> str:
         """Look at every byte; a sentence about the first entry that was altered, or nothing."""

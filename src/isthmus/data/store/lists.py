@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.data.importers.parquet import open_parquet, pyarrow, read_numbers
-from isthmus.data.store.rows import GIVEN, Item, Row, given, numbered
+from isthmus.data.store.rows import GIVEN, Item, Row, given
 from isthmus.data.store.tables import TABLES
 from isthmus.errors import BadInput, unknown
 from isthmus.files import atomic_write, canonical_json, content_hash
@@ -48,29 +48,33 @@ def is_list(path: Path) -> bool:
     """Whether a file is a list of episodes: Parquet by its metadata, JSON lines by the names in the first one."""
     try:
         if path.suffix == ".jsonl":
-            return bool(next(_lines(path), ({}, 0.0))[0])
+            return bool(next(_lines(path), ({}, "", 0.0))[0])
         return path.suffix in (".parquet", ".pq") and KEY in (open_parquet(path).schema_arrow.metadata or {})
     except (BadInput, OSError):
         return False
 
 
 def read_list(path: Path, file: str) -> Iterator[Item]:
-    """First the list itself, as an artifact, then its episodes. `file` is how the store will name it."""
+    """First the list itself, as an artifact, then its episodes. `file` is how the store will name it.
+
+    An episode's hash is of what is said about it, so that the same is the same in whichever list it comes; if two of one
+    list say the same, they are two.
+    """
     with open(path, "rb") as raw:
         found = hashlib.file_digest(raw, "sha256").hexdigest()
-    rows = _lines(path) if path.suffix == ".jsonl" else _columns(path)
-    about, seen = {"hash": found, "kind": "list", "file": file}, {}
-    first = next(rows, None)
-    if first is None:
+    about: Row = {"hash": found, "kind": "list", "file": file}
+    seen: dict[str, int] = {}
+    for i, (row, own, done) in enumerate(_lines(path) if path.suffix == ".jsonl" else _columns(path)):
+        if i == 0:
+            about |= {name: row[name] for name in ("robot", "task") if name in row}
+            about["parents"] = [(name, row[name]) for name in LINKS if row.get(name)] if path.suffix != ".jsonl" else []
+            yield Item("artifacts", about, done=0.0)
+        before = seen.get(own, 0)
+        seen[own] = before + 1
+        known = content_hash([own, before]) if before else own
+        yield Item("episodes", {**row, "hash": known, "file": file, "list": found}, done=done)
+    if not seen:
         yield Item("artifacts", about)
-        return
-    links = [(name, first[0][name]) for name in LINKS if first[0].get(name)] if path.suffix != ".jsonl" else []
-    same = {name: first[0][name] for name in ("robot", "task") if name in first[0]}
-    yield Item("artifacts", about | same | {"parents": links}, done=0.0)
-    while first is not None:
-        row, done = first
-        yield Item("episodes", {**row, "hash": numbered(seen, row), "file": file, "list": found}, done=done)
-        first = next(rows, None)
 
 
 def _check_name(name: str, where: str) -> None:
@@ -81,7 +85,8 @@ def _check_name(name: str, where: str) -> None:
         raise unknown("column", name, [*valid, *(f"{g}.NAME" for g in GROUPS)], where)
 
 
-def _columns(path: Path) -> Iterator[tuple[Row, float]]:
+def _columns(path: Path) -> Iterator[tuple[Row, str, float]]:
+    """What a Parquet list says about each episode, its hash, and the part of the list up to there."""
     where, file, pa = str(path), open_parquet(path), pyarrow()
     try:
         head = json.loads((file.schema_arrow.metadata or {})[KEY])
@@ -98,6 +103,9 @@ def _columns(path: Path) -> Iterator[tuple[Row, float]]:
     columns = [_values(v, k, f"{where}: {n}") for n, k, v in zip(names, kinds, values, strict=True)]
     split = [name.partition(".")[::2] for name in names]
     total = len(values[0]) if values else 0
+    # Hashing the JSON of every row would take most of the time of an import.
+    start = hashlib.sha256(canonical_json([head, names]).encode())
+    bits = np.stack([np.where(np.isnan(v), np.nan, v) for v in values], axis=1).astype("<f8") if values else np.empty((0, 0))
     for i, numbers in enumerate(zip(*columns, strict=True)):
         row: Row = {**head, **{g: dict(head.get(g, {})) for g in GROUPS}}
         for (group, name), value in zip(split, numbers, strict=True):
@@ -106,7 +114,9 @@ def _columns(path: Path) -> Iterator[tuple[Row, float]]:
                     row[group][name] = value
                 else:
                     row[group] = value
-        yield {k: v for k, v in row.items() if v != {}}, (i + 1) / total
+        digest = start.copy()
+        digest.update(bits[i].tobytes())
+        yield {k: v for k, v in row.items() if v != {}}, digest.hexdigest(), (i + 1) / total
 
 
 def _values(values: np.ndarray, kind: str, where: str) -> list[Any]:
@@ -124,7 +134,8 @@ def _values(values: np.ndarray, kind: str, where: str) -> list[Any]:
     return [v if k else None for v, k in zip(values.tolist(), known.tolist(), strict=True)]
 
 
-def _lines(path: Path) -> Iterator[tuple[Row, float]]:
+def _lines(path: Path) -> Iterator[tuple[Row, str, float]]:
+    """The same of a list of JSON lines."""
     size, done = max(path.stat().st_size, 1), 0
     with open(path, "rb") as file:
         number = 0
@@ -138,4 +149,5 @@ def _lines(path: Path) -> Iterator[tuple[Row, float]]:
                 data = json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise BadInput(f"{where} is not valid JSON: {error}.") from None
-            yield given(data, where), done / size
+            row = given(data, where)
+            yield row, content_hash(row), done / size

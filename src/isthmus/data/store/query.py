@@ -34,13 +34,12 @@ CONFIG = {
 }
 MAX_SQL = 100_000
 
-STANDING = "hash not in (select withdraws from marks where withdraws is not null)"
-"""A mark that nobody has withdrawn."""
 VIEWS = {
-    "labels": f"select hash, episode, start, stop, text, who, noted from marks where text is not null and {STANDING}",
-    "tags": f"select episode, tag, who, noted from marks where tag is not null and {STANDING}",
-    "verdicts": "select episode, arg_max(success, noted) as success, arg_max(who, noted) as who, max(noted) as noted from marks "
-    f"where success is not null and {STANDING} group by episode",
+    "standing": "select * from marks where hash not in (select withdraws from marks where withdraws is not null)",
+    "labels": "select hash, episode, start, stop, text, who, noted from standing where text is not null",
+    "tags": "select hash, episode, tag, who, noted from standing where tag is not null",
+    "verdicts": "select episode, arg_max(success, noted) as success, arg_max(who, noted) as who, max(noted) as noted "
+    "from standing where success is not null group by episode",
     "made_by": "select hash, list_filter(parents, lambda p: p.role = 'run')[1].hash as run, "
     "list_filter(parents, lambda p: p.role = 'belief')[1].hash as belief, task from artifacts where kind = 'controller'",
     "episodes": "select a.* replace (coalesce(v.success, a.success) as success, coalesce(a.run, m.run) as run, "
@@ -127,8 +126,8 @@ def query(folder: Path, entries: Sequence[Entry], sql: str, rows: int) -> Answer
 
 def _sentence(error: Exception) -> str:
     """The message without the drawing under it, on one line."""
-    text = " ".join(str(error).partition("LINE 1:")[0].split())
-    return text[:1000].rstrip(".!") + "."
+    text = " ".join(str(error).partition("LINE 1:")[0].split())[:1000]
+    return text if text.endswith(("?", ".")) else text.rstrip("!") + "."
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,6 @@ import numpy as np
 from isthmus.data.episode import Episode
 from isthmus.data.store.tables import TABLES
 from isthmus.errors import BadInput, unknown
-from isthmus.files import content_hash
 
 Row = dict[str, Any]
 MAX_TEXT, MAX_LIST, MAX_NUMBERS = 10_000, 1_000, 10_000
@@ -95,14 +94,6 @@ def told(origin: Mapping[str, Any], name: str, column: str) -> Any:
     """An entry of a recording's origin if it is what the column takes, else nothing: an origin may say anything."""
     value = origin.get(name)
     return value if value is not None and _EPISODE[column][0](value) else None
-
-
-def numbered(rows: dict[str, int], row: Row) -> str:
-    """Hash of what a list says about an episode; `rows` counts, so that two that say the same are two."""
-    found = content_hash(row)
-    before = rows.get(found, 0)
-    rows[found] = before + 1
-    return content_hash([found, before]) if before else found
 
 
 # Recordings -------------------------------------------------------------------------------------------------------
