@@ -201,7 +201,7 @@ def _write_lists(folder: Path | None, task: Task, entries: list[Contender], grou
             "reality": ground.reality.hash if ground.reality else None,
         }
         for k, (entry, rows) in enumerate(zip(entries, tables[ground.name], strict=True)):
-            write_episodes(folder / f"{i + 1:02d}-{k + 1:02d}.parquet", entry.run, task, rows, ground.seed, **of)
+            write_episodes(folder / f"{i + 1:02d}-{k + 1:02d}.parquet", entry.run, task, rows, ground.seed, [ground.name], **of)
 
 
 def _write(report: Report, record: Path | None, figures: tuple[Path, Path, Path] | None) -> list[Path]:

@@ -17,7 +17,7 @@ import numpy as np
 import tyro
 from rich.text import Text
 
-from isthmus.cli import show, stored
+from isthmus.cli import labelled, show, stored, traced
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
@@ -86,15 +86,19 @@ Args = (
     | Annotated[Info, tyro.conf.subcommand("info", prefix_name=False)]
     | Annotated[stored.Add, tyro.conf.subcommand("add", prefix_name=False)]
     | Annotated[stored.Query, tyro.conf.subcommand("query", prefix_name=False)]
-    | Annotated[stored.Label, tyro.conf.subcommand("label", prefix_name=False)]
+    | Annotated[labelled.Label, tyro.conf.subcommand("label", prefix_name=False)]
     | Annotated[stored.Verify, tyro.conf.subcommand("verify", prefix_name=False)]
-    | Annotated[stored.Trace, tyro.conf.subcommand("trace", prefix_name=False)]
+    | Annotated[traced.Trace, tyro.conf.subcommand("trace", prefix_name=False)]
 )
 
 
-def run(args: Import | Export | Info | stored.Add | stored.Query | stored.Label | stored.Verify | stored.Trace) -> int:
+def run(args: Import | Export | Info | stored.Add | stored.Query | stored.Verify | labelled.Label | traced.Trace) -> int:
     try:
-        if not isinstance(args, Import | Export | Info):
+        if isinstance(args, traced.Trace):
+            return traced.run(args)
+        if isinstance(args, labelled.Label):
+            return labelled.run(args)
+        if isinstance(args, stored.Add | stored.Query | stored.Verify):
             return stored.run(args)
         if isinstance(args, Import):
             return _import(args)

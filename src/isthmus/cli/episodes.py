@@ -21,7 +21,7 @@ def check_list(path: Path | None) -> None:
 
 
 def write_episodes(
-    path: Path, run: Run, task: Task, rows: dict[str, np.ndarray], seed: int, **hashes: str | None
+    path: Path, run: Run, task: Task, rows: dict[str, np.ndarray], seed: int, tags: list[str], **hashes: str | None
 ) -> dict[str, Any]:
     """One row per world: e, success, score, length and metrics; `hashes` of the belief or reality that the worlds are of."""
     from isthmus.data.store.lists import write_list
@@ -29,7 +29,7 @@ def write_episodes(
 
     robot = task.robot
     common = {"source": "sim", "robot": robot.name, "task": task.name, "run": run.record["hash"], "model": robot.model_hash}
-    common |= {"seed": seed, **{name: h for name, h in hashes.items() if h}}
+    common |= {"seed": seed, "tags": tags, **{name: h for name, h in hashes.items() if h}}
     columns = {
         "world": np.arange(len(rows["score"])),
         "success": succeeded(rows, task.success),

@@ -92,7 +92,7 @@ def run(args: Args) -> int:
     files = _write_failures(args.failures, result, found.task, belief)
     if args.episodes:
         of = {"belief": belief.hash} if reality is None else {"reality": reality.hash}
-        files["episodes"] = write_episodes(args.episodes, found, task, result.episodes, args.seed, **of)
+        files["episodes"] = write_episodes(args.episodes, found, task, result.episodes, args.seed, [], **of)
     if args.json:
         worlds = {"belief_hash": belief.hash} if reality is None else {"reality_hash": reality.hash}
         hashes = {"run_hash": found.record["hash"], **worlds, "checkpoint": newest(found.folder).name}

@@ -18,6 +18,8 @@ from isthmus.files import content_hash
 
 BATCH = 20_000
 """Rows that go to disk together. What is reported as added is always whole batches."""
+PATIENCE = 10.0
+"""s after which a smaller batch goes to disk, where files take long to read."""
 KEYED = ("episodes", "artifacts", "marks")
 """Tables whose rows have a hash and are never in a store twice."""
 LEAST = 4
@@ -57,14 +59,15 @@ class Store:
 
     def add(self, paths: Sequence[Path], tags: Sequence[str] = (), report: Report = lambda fraction, episodes: None) -> Added:
         """Everything in files and folders that is not there yet. Killed at any moment, what was reported stays."""
-        sources, added, waiting = Sources.of(paths), Added(), []
+        sources, added, waiting, size, began = Sources.of(paths), Added(), [], 0, time.monotonic()
         for item, fraction in sources.items():
             if tags and item.table == "episodes":
                 item.row["tags"] = list(dict.fromkeys([*item.row.get("tags", ()), *tags]))
             waiting.append(item)
-            if len(waiting) + sum(len(rows) for rows in item.more.values()) >= BATCH:
+            size += 1 + sum(len(rows) for rows in item.more.values())
+            if size >= BATCH or time.monotonic() - began > PATIENCE:
                 self._commit(waiting, added)
-                waiting = []
+                waiting, size, began = [], 0, time.monotonic()
                 report(fraction, added.episodes)
         self._commit(waiting, added)
         report(1.0, added.episodes)
