@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from isthmus.data.store import Store
 
 NOTE = ("hash", "start", "stop", "text", "tag", "success", "who", "noted")
-MAX_TEXT = 10_000
 
 
 @dataclass(frozen=True)
@@ -54,64 +54,55 @@ def run(args: Label) -> int:
 
     store = Store.open(args.store)
     episode = _episode(store, args.episode)
-    if args.withdraw:
-        if args.text or args.tag or args.success:
-            raise BadInput("--withdraw takes a label back; it does not go with a new one.")
-        old = store.find(args.withdraw, "marks")
-        mine = [row[0] for row in _notes(store, episode)]
-        if old not in mine:
-            raise BadInput(f"{args.withdraw} is not a label of {args.episode}, or was withdrawn before.")
-        made = [store.mark(episode, _who(args), withdraws=old)]
-    else:
-        made = _make(args, store, episode)
+    said = _withdrawn(args, store, episode) if args.withdraw else _said(args, store, episode)
+    made = store.mark(episode, _who(args), said) if said else []
+    notes = _notes(store, episode)
     if args.json:
-        notes = [
-            dict(zip(("hash", "start", "stop", "text", "tag", "success", "who", "noted"), n, strict=True))
-            for n in _notes(store, episode)
-        ]
         show.emit({"store": str(args.store), "episode": episode, "made": made, "labels": notes, "head": store.chain.head})
         return 0
-    notes = _notes(store, episode)
     show.say(f"{args.episode}  {episode[:16]}: {len(notes)} notes", "bold")
-    rows = [
-        [
-            h[:12],
-            "–" if a is None else f"{a:g} to {b:g} s",
-            text or "",
-            tag or "",
-            "" if ok is None else "yes" if ok else "no",
-            who,
-            when[:19],
-        ]
-        for h, a, b, text, tag, ok, who, when in notes
-    ]
-    if rows:
-        show.out.print(show.table("", ["label", "when", "what", "tag", "success", "who", "noted, UTC"], rows))
+    if notes:
+        columns = ["label", "when", "what", "tag", "success", "who", "noted, UTC"]
+        show.out.print(show.table("", columns, [_line(note) for note in notes]))
     return 0
 
 
-def _make(args: Label, store: Store, episode: str) -> list[str]:
-    """Write the notes that the options ask for; their hashes."""
+def _line(note: dict[str, Any]) -> list[str]:
+    when = "" if note["start"] is None else f"{note['start']:g} to {note['stop']:g} s"
+    good = {None: "", 0: "no", 1: "yes"}[note["success"]]
+    return [note["hash"][:12], when, note["text"] or "", note["tag"] or "", good, note["who"], note["noted"][:19]]
+
+
+def _withdrawn(args: Label, store: Store, episode: str) -> list[dict[str, Any]]:
+    if args.text or args.tag or args.success:
+        raise BadInput("--withdraw takes a label back; it does not go with a new one.")
+    old = store.find(args.withdraw, "marks")
+    if old not in [note["hash"] for note in _notes(store, episode)]:
+        raise BadInput(f"{args.withdraw} is not a label of {args.episode}, or was withdrawn before.")
+    return [{"withdraws": old}]
+
+
+def _said(args: Label, store: Store, episode: str) -> list[dict[str, Any]]:
+    """The notes that the options ask for."""
+    from isthmus.data.store.rows import is_text
+
     start, stop = args.start, args.start if args.stop is None else args.stop
     if start is None and stop is not None:
         raise BadInput("--stop needs --start.")
+    if not all(is_text(text) for text in (args.text, *args.tag)) or not all(tag.strip() for tag in args.tag):
+        raise BadInput("a label or tag is a text of at most 10,000 characters.")
+    span = {}
     if start is not None and stop is not None:
         if not args.text:
             raise BadInput("--start and --stop go with a text: what was seen then?")
         length = store.query(f"select seconds from episodes where hash = '{episode}'", 1).rows[0][0]  # noqa: S608
-        if not 0 <= start <= stop or (length is not None and stop > length):
-            whole = f" and lie within the episode's {length:.2f} s" if length is not None else ""
+        if not 0 <= start <= stop or stop > (math.inf if length is None else length):
+            whole = "" if length is None else f" and lie within the episode's {length:.2f} s"
             raise BadInput(f"--start and --stop must follow each other{whole}, not {start:g} and {stop:g}.")
-    for what, text in (("a label", args.text), *(("a tag", t) for t in args.tag)):
-        if len(text) > MAX_TEXT or (what == "a tag" and not text.strip()):
-            raise BadInput(f"{what} is a text of 1 to 10,000 characters.")
-    made, who = [], _who(args)
-    if args.text:
-        made.append(store.mark(episode, who, text=args.text, start=start, stop=stop))
-    made += [store.mark(episode, who, tag=tag) for tag in dict.fromkeys(args.tag)]
-    if args.success:
-        made.append(store.mark(episode, who, success=args.success == "yes"))
-    return made
+        span = {"start": start, "stop": stop}
+    said: list[dict[str, Any]] = [{"text": args.text, **span}] if args.text else []
+    said += [{"tag": tag} for tag in dict.fromkeys(args.tag)]
+    return said + ([{"success": args.success == "yes"}] if args.success else [])
 
 
 def _who(args: Label) -> str:
@@ -121,10 +112,11 @@ def _who(args: Label) -> str:
         return "unknown"
 
 
-def _notes(store: Store, episode: str) -> list[tuple[Any, ...]]:
-    """Hash, start, stop, text, tag, success, who and when of all notes that stand."""
+def _notes(store: Store, episode: str) -> list[dict[str, Any]]:
+    """All notes on an episode that stand, the oldest first."""
     sql = f"select {', '.join(NOTE)} from standing where episode = '{episode}'"  # noqa: S608
-    return store.query(sql + " and withdraws is null order by noted", 10_000).rows
+    found = store.query(sql + " and withdraws is null order by noted, hash", 10_000)
+    return [dict(zip(NOTE, row, strict=True)) for row in found.rows]
 
 
 def _episode(store: Store, name: str) -> str:

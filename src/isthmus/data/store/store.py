@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from isthmus.data.store import query as engine
 from isthmus.data.store import tables
@@ -105,12 +104,13 @@ class Store:
 
     # Marks --------------------------------------------------------------------------------------------------------
 
-    def mark(self, episode: str, who: str, **said: Any) -> str:
-        """Note what a person says about an episode, or withdraw such a note; the hash of the note."""
-        row = {"episode": episode, "who": who, "noted": time.time(), **{k: v for k, v in said.items() if v is not None}}
-        row["hash"] = content_hash(row)
-        self._commit([Item("marks", row)], Added())
-        return row["hash"]
+    def mark(self, episode: str, who: str, notes: Sequence[Row]) -> list[str]:
+        """Add what a person says about an episode, all of it or nothing; the hashes of the notes."""
+        now = time.time()
+        rows = [{"episode": episode, "who": who, "noted": now} | note for note in notes]
+        items = [Item("marks", row | {"hash": content_hash(row)}) for row in rows]
+        self._commit(items, Added())
+        return [item.row["hash"] for item in items]
 
     def find(self, start: str, table: str = "episodes") -> str:
         """The hash that begins so; none or several are a BadInput."""
