@@ -102,6 +102,23 @@ def test_rows_of_one_list_that_say_the_same_count_and_adding_again_adds_nothing(
     assert one(store, "select count(*), avg(success) from episodes") == (7, 1.0)
 
 
+def test_robots_with_other_numbers_share_a_table_and_a_name_that_none_has_is_an_error(tmp_path):
+    path, store = tmp_path / "a.jsonl", Store(tmp_path / "store")
+    path.write_text('{"robot": "a", "e": {"mass": 2, "odd \\" name": 1}}\n{"robot": "b", "e": {"wind": 3}}\n{"robot": "c"}\n')
+    assert store.add([path]).problems == []
+    worlds(tmp_path / "b.parquet", 3)
+    store.add([tmp_path / "b.parquet"])
+    rows = store.query("select robot, e.mass, e.wind, e['odd \" name'] from episodes where robot < 'd' order by 1").rows
+    assert rows == [("a", 2.0, None, 1.0), ("b", None, 3.0, None), ("c", None, None, None)]
+    with pytest.raises(BadInput, match="payloud"):
+        store.query("select e.payloud from episodes")
+    path.write_text('{"e": {"Mass": 2}}\n')
+    with pytest.raises(BadInput, match=r"e\.Mass .* as e\.mass"):
+        store.add([path])
+    assert one(store, "select count(*) from episodes") == (6,)
+    whole(store)
+
+
 @pytest.mark.parametrize(
     ("line", "hint"),
     [

@@ -133,7 +133,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, dict):
-        return ", ".join(f"{k} {_cell(v)}" for k, v in value.items())
+        return ", ".join(f"{k} {_cell(v)}" for k, v in value.items() if v is not None)
     return ", ".join(map(_cell, value)) if isinstance(value, list) else str(value)
 
 

@@ -34,6 +34,8 @@ class Part:
     size: int
     """Bytes."""
     rows: int
+    names: tuple[str, ...] = ()
+    """Columns beside those that the table always has: `e.payload`, `metrics.power`."""
 
     @property
     def file(self) -> str:
@@ -130,16 +132,14 @@ class Chain:
             self.read()
             yield
 
-    def append(self, parts: Mapping[str, tuple[bytes, int]]) -> Entry:
-        """Add an entry with these parts, bytes and rows by table. The lock must be held; on return it is on disk."""
-        written = {}
-        for table, (data, rows) in parts.items():
-            written[table] = Part(content_hash(data), len(data), rows)
-            atomic_write(self.folder / written[table].file, data)
+    def append(self, parts: Mapping[str, tuple[Part, bytes]]) -> Entry:
+        """Add an entry with these parts, by table. The lock must be held; on return it is on disk."""
+        for part, data in parts.values():
+            atomic_write(self.folder / part.file, data)
         own: dict[str, Any] = {
             "number": len(self.entries) + 1,
             "at": time.time(),
-            "parts": {table: asdict(part) for table, part in written.items()},
+            "parts": {table: asdict(part) for table, (part, _) in parts.items()},
             "before": self.head,
             "format": FORMAT,
         }
@@ -162,6 +162,10 @@ class Chain:
                 _sync(self.folder)
         except OSError as error:
             raise BadInput(f"cannot write {self.path}: {error.strerror or error}.") from None
+
+    def names(self, table: str) -> list[str]:
+        """Columns of a table beside those that it always has, in the order in which they came."""
+        return list(dict.fromkeys(name for e in self.entries if table in e.parts for name in e.parts[table].names))
 
     def check_parts(self) -> None:
         """Raise BadInput if a part is missing or has another size; `verify` looks at every byte."""

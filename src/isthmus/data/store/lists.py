@@ -17,15 +17,14 @@ from typing import Any
 import numpy as np
 
 from isthmus.data.importers.parquet import open_parquet, pyarrow, read_numbers
-from isthmus.data.store.rows import GIVEN, Item, Row, given
-from isthmus.data.store.tables import TABLES
+from isthmus.data.store.rows import GIVEN, KINDS, MAX_NUMBERS, Item, Row, given, is_name
+from isthmus.data.store.tables import GROUPS
 from isthmus.errors import BadInput, unknown
 from isthmus.files import atomic_write, canonical_json, content_hash
 
 KEY = b"isthmus.episodes"
 """Of the schema's metadata."""
 MAX_LINE = 2**20
-GROUPS = ("e", "metrics")
 LINKS = ("run", "controller", "belief", "reality", "model")
 
 
@@ -78,10 +77,9 @@ def read_list(path: Path, file: str) -> Iterator[Item]:
 
 
 def _check_name(name: str, where: str) -> None:
-    group, dot, _ = name.partition(".")
-    fits = group in GROUPS if dot else name in GIVEN and TABLES["episodes"][name] in ("number", "whole", "flag", "moment")
-    if not fits:
-        valid = [c for c in GIVEN if TABLES["episodes"][c] in ("number", "whole", "flag", "moment")]
+    group, dot, rest = name.partition(".")
+    valid = [c for c in GIVEN if KINDS[c] in ("number", "whole", "flag", "moment")]
+    if not (group in GROUPS and is_name(rest) if dot else name in valid):
         raise unknown("column", name, [*valid, *(f"{g}.NAME" for g in GROUPS)], where)
 
 
@@ -97,9 +95,9 @@ def _columns(path: Path) -> Iterator[tuple[Row, str, float]]:
     head = given(head, f"{where}: its metadata")
     for name in names:
         _check_name(name, where)
-    if len(set(names)) != len(names):
-        raise BadInput(f"{where} has two columns of one name.")
-    kinds = [TABLES["episodes"].get(name, "number") for name in names]
+    if len(set(names)) != len(names) or len(names) > MAX_NUMBERS:
+        raise BadInput(f"{where} has two columns of one name, or more than {MAX_NUMBERS}.")
+    kinds = [KINDS.get(name, "number") for name in names]
     columns = [_values(v, k, f"{where}: {n}") for n, k, v in zip(names, kinds, values, strict=True)]
     split = [name.partition(".")[::2] for name in names]
     total = len(values[0]) if values else 0

@@ -10,12 +10,11 @@ import datetime
 import decimal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from isthmus.data.importers.parquet import pyarrow
-from isthmus.data.store.chain import Entry
-from isthmus.data.store.tables import TABLES, schema
+from isthmus.data.store.chain import Chain, Entry
+from isthmus.data.store.tables import GROUPS, TABLES, schema
 from isthmus.errors import BadInput
 
 MEMORY = "2GB"
@@ -45,7 +44,7 @@ VIEWS = {
     "episodes": "select a.* replace (coalesce(v.success, a.success) as success, coalesce(a.run, m.run) as run, "
     "coalesce(a.belief, m.belief) as belief, coalesce(a.task, m.task) as task, "
     "case when t.tags is null then a.tags else list_distinct(list_concat(a.tags, t.tags)) end as tags) "
-    "from added_episodes a left join verdicts v on v.episode = a.hash left join made_by m on m.hash = a.controller "
+    "from told a left join verdicts v on v.episode = a.hash left join made_by m on m.hash = a.controller "
     "left join (select episode, list(tag) as tags from tags group by 1) t on t.episode = a.hash",
     "links": "select hash as child, p.role as role, p.hash as parent from (select hash, unnest(parents) as p from artifacts) "
     "union all select hash, 'list', list from added_episodes where list is not null "
@@ -75,21 +74,35 @@ def duckdb() -> Any:
     return duckdb
 
 
-def connect(folder: Path, entries: Sequence[Entry]) -> Any:
+def connect(chain: Chain) -> Any:
     """A connection that sees the tables of a store, and nothing else."""
     from pyarrow.dataset import dataset
 
     pa, connection = pyarrow(), duckdb().connect(":memory:", config=CONFIG)
     for table in TABLES:
-        files = [str(folder / e.parts[table].file) for e in entries if table in e.parts]
-        shape = schema(table)
+        files = [str(chain.folder / e.parts[table].file) for e in chain.entries if table in e.parts]
+        shape = schema(table, chain.names(table))
         data = dataset(files, schema=shape, format="parquet") if files else shape.empty_table()
         connection.register(RAW.get(table, table), data)
-    connection.register("entries", _entries(pa, entries))
-    for name, text in VIEWS.items():
+    connection.register("entries", _entries(pa, chain.entries))
+    for name, text in (("told", _told(chain.names("episodes"))), *VIEWS.items()):
         connection.execute(f"create view {name} as {text}")
     connection.execute("set lock_configuration = true")
     return connection
+
+
+def _told(names: Sequence[str]) -> str:
+    """Episodes with e and metrics as structs. A name that no episode has is an error then, and not a null."""
+    groups = []
+    for group in GROUPS:
+        own = [n for n in names if n.startswith(f"{group}.")]
+        fields = ", ".join(f"{_quoted(n.partition('.')[2])} := {_quoted(n)}" for n in own)
+        groups.append(f"struct_pack({fields}) as {group}" if own else f"null as {group}")
+    return f"select {', '.join((*TABLES['episodes'], *groups))} from added_episodes"  # noqa: S608
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _entries(pa: Any, entries: Sequence[Entry]) -> Any:
@@ -102,12 +115,12 @@ def _entries(pa: Any, entries: Sequence[Entry]) -> Any:
     return pa.table(columns | counts)
 
 
-def query(folder: Path, entries: Sequence[Entry], sql: str, rows: int) -> Answer:
+def query(chain: Chain, sql: str, rows: int) -> Answer:
     """The answer to one SELECT (also DESCRIBE, SUMMARIZE, SHOW TABLES and EXPLAIN); anything else is a BadInput."""
     db = duckdb()
     if len(sql) > MAX_SQL:
         raise BadInput(f"a query has at most {MAX_SQL} characters.")
-    connection = connect(folder, entries)
+    connection = connect(chain)
     try:
         statements = connection.extract_statements(sql)
         kinds = [str(s.type).rpartition(".")[2] for s in statements]

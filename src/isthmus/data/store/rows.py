@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 
 from isthmus.data.episode import Episode
-from isthmus.data.store.tables import TABLES
+from isthmus.data.store.tables import GROUPS, TABLES
 from isthmus.errors import BadInput, unknown
 
 Row = dict[str, Any]
-MAX_TEXT, MAX_LIST, MAX_NUMBERS = 10_000, 1_000, 10_000
+MAX_TEXT, MAX_LIST, MAX_NUMBERS = 10_000, 1_000, 1_000
 MAX_MOMENT = 2**33
 """Unix s: the year 2242."""
-GIVEN = tuple(c for c in TABLES["episodes"] if c not in ("hash", "file", "list", "complete"))
+MAX_NAME = 200
+KINDS = TABLES["episodes"] | dict.fromkeys(GROUPS, "numbers")
+GIVEN = tuple(c for c in KINDS if c not in ("hash", "file", "list", "complete"))
 """What a list may say about an episode."""
 
 
@@ -58,7 +60,14 @@ def is_moment(value: Any) -> bool:
 
 
 def are_numbers(value: Any) -> bool:
-    return isinstance(value, dict) and len(value) <= MAX_NUMBERS and all(is_text(k) and is_number(v) for k, v in value.items())
+    if not isinstance(value, dict) or len(value) > MAX_NUMBERS:
+        return False
+    return all(is_name(k) and is_number(v) for k, v in value.items())
+
+
+def is_name(value: Any) -> bool:
+    """Of a parameter or a metric."""
+    return is_text(value) and 0 < len(value) <= MAX_NAME and value.isprintable()
 
 
 def are_texts(value: Any) -> bool:
@@ -74,7 +83,7 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "numbers": (are_numbers, f"a table of at most {MAX_NUMBERS} names with finite numbers"),
     "texts": (are_texts, f"a list of at most {MAX_LIST} texts"),
 }
-_EPISODE = {name: CHECKS[TABLES["episodes"][name]] for name in GIVEN}
+_EPISODE = {name: CHECKS[KINDS[name]] for name in GIVEN}
 
 
 def given(row: Any, where: str) -> Row:

@@ -21,6 +21,8 @@ PATIENCE = 10.0
 """s after which a smaller batch goes to disk, where files take long to read."""
 KEYED = ("episodes", "artifacts", "marks")
 """Tables whose rows have a hash and are never in a store twice."""
+MOST_NAMES = 5_000
+"""Parameters and metrics of all episodes together."""
 LEAST = 4
 """Digits of a hash that stand for it."""
 Report = Callable[[float, int], None]
@@ -87,11 +89,21 @@ class Store:
                 rows.setdefault(item.table, []).append(item.row)
                 for table, more in item.more.items():
                     rows.setdefault(table, []).extend(more)
-            parts = {table: (tables.encode(table, found), len(found)) for table, found in rows.items() if found}
+            parts = {table: tables.encode(table, found) for table, found in rows.items() if found}
+            self._check_names(parts["episodes"][0].names if "episodes" in parts else ())
             if parts:
                 self.chain.append(parts)
         added.episodes += len(rows.get("episodes", ()))
         added.artifacts += len(rows.get("artifacts", ()))
+
+    def _check_names(self, new: Sequence[str]) -> None:
+        """SQL does not tell small letters from capitals: two names that differ in nothing else would be one."""
+        spelled: dict[str, str] = {}
+        for name in (*self.chain.names("episodes"), *new):
+            if spelled.setdefault(name.casefold(), name) != name:
+                raise BadInput(f"{name} is in {self.folder} as {spelled[name.casefold()]} already; spell it as it is there.")
+        if len(spelled) > MOST_NAMES:
+            raise BadInput(f"{self.folder} would have more than {MOST_NAMES} names of parameters and metrics.")
 
     def known(self) -> dict[str, set[str]]:
         """Hashes of all rows that have one, by table."""
@@ -134,4 +146,4 @@ class Store:
         """The answer to one SELECT, up to so many rows."""
         self.chain.read()
         self.chain.check_parts()
-        return engine.query(self.folder, self.chain.entries, sql, rows)
+        return engine.query(self.chain, sql, rows)

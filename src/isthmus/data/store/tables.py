@@ -8,9 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from isthmus.data.importers.parquet import pyarrow
+from isthmus.data.store.chain import Part
+from isthmus.files import content_hash
 
 TABLES: dict[str, dict[str, str]] = {
     "episodes": {
@@ -28,14 +28,12 @@ TABLES: dict[str, dict[str, str]] = {
         "reality": "text",
         "seed": "whole",
         "world": "whole",
-        "e": "numbers",
         "started": "moment",
         "seconds": "number",
         "ticks": "whole",
         "success": "flag",
         "failed": "flag",
         "score": "number",
-        "metrics": "numbers",
         "stopped": "text",
         "complete": "flag",
         "parents": "texts",
@@ -77,6 +75,8 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }
 """Column -> kind of value, by table. A flag is 0 or 1, so that its mean is a rate; a moment is in UTC."""
+GROUPS = ("e", "metrics")
+"""Numbers by name in a row of `episodes`. In Parquet each is a column, `e.payload`: a question reads only what it asks for."""
 
 
 def kind(name: str) -> Any:
@@ -88,28 +88,38 @@ def kind(name: str) -> Any:
         "whole": pa.int64,
         "flag": pa.int8,
         "moment": lambda: pa.timestamp("us"),
-        "numbers": lambda: pa.map_(pa.string(), pa.float64()),
         "texts": lambda: pa.list_(pa.string()),
         "links": lambda: pa.list_(pa.struct([("role", pa.string()), ("hash", pa.string())])),
     }[name]()
 
 
-def schema(table: str) -> Any:
-    return pyarrow().schema([(column, kind(name)) for column, name in TABLES[table].items()])
+def schema(table: str, names: Sequence[str] = ()) -> Any:
+    """Columns of a table as Arrow has them; `names` are further ones, of numbers."""
+    pa = pyarrow()
+    own = [(column, kind(name)) for column, name in TABLES[table].items()]
+    return pa.schema([*own, *((name, pa.float64()) for name in names)])
 
 
-def encode(table: str, rows: Sequence[Mapping[str, Any]]) -> bytes:
+def encode(table: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Part, bytes]:
     """Rows, in which a column may be left out, as the bytes of a Parquet file. Equal rows make equal bytes."""
     pa, out = pyarrow(), io.BytesIO()
     columns = [_column(name, [row.get(column) for row in rows]) for column, name in TABLES[table].items()]
-    pa.parquet.write_table(pa.table(columns, schema=schema(table)), out, compression="zstd")
-    return out.getvalue()
+    found = [(group, name) for group in GROUPS for name in _names(group, rows)] if table == "episodes" else []
+    columns += [pa.array([row.get(group, {}).get(name) for row in rows], pa.float64()) for group, name in found]
+    names = tuple(f"{group}.{name}" for group, name in found)
+    pa.parquet.write_table(pa.table(columns, schema=schema(table, names)), out, compression="zstd")
+    data = out.getvalue()
+    return Part(content_hash(data), len(data), len(rows), names), data
+
+
+def _names(group: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """All names in a group, in the order in which they come; rows of one list have the same."""
+    kinds = dict.fromkeys(tuple(row.get(group, ())) for row in rows)
+    return list(dict.fromkeys(chain.from_iterable(kinds)))
 
 
 def _column(name: str, values: list[Any]) -> Any:
     pa = pyarrow()
-    if name == "numbers":
-        return _map(values)
     if name == "moment":
         values = [None if v is None else round(v * 1e6) for v in values]
         return pa.array(values, pa.int64()).cast(pa.timestamp("us"))
@@ -120,15 +130,6 @@ def _column(name: str, values: list[Any]) -> Any:
     elif name == "flag":
         values = [None if v is None else int(v) for v in values]
     return pa.array(values, kind(name))
-
-
-def _map(values: list[dict[str, float] | None]) -> Any:
-    """Of names to numbers; from flat lists, which is much faster than row by row."""
-    pa = pyarrow()
-    offsets = np.cumsum([0, *(len(v or ()) for v in values)], dtype=np.int32)
-    keys = pa.array(list(chain.from_iterable(v or () for v in values)), pa.string())
-    items = pa.array(list(chain.from_iterable((v or {}).values() for v in values)), pa.float64())
-    return pa.MapArray.from_arrays(pa.array(offsets), keys, items)
 
 
 def hashes(path: Path) -> list[str]:
