@@ -418,8 +418,11 @@ def test_a_trace_goes_all_the_way_up_and_down_with_and_without_a_store(family, t
     assert links(again) == links(told)
     assert main(["data", "trace", str(family / "second"), "--store", str(tmp_path / "s")]) == 0
     tree = capsys.readouterr().out
-    order = [tree.index(word) for word in ("belief", "twin", "recording", "controller", "run (", "model")]
-    assert order[:4] == sorted(order[:4])
+    order = [
+        tree.index(word) for word in ("run ", "belief ", "twin ", "recording ", "controller ", "run ", "belief ", "model ")
+    ]
+    assert order[:5] == sorted(order[:5])
+    assert tree.count("model ") == 1
     store = Store.open(tmp_path / "s")
     (run,) = one(store, "select run from episodes where source = 'real'")
     assert run == json.loads((family / "first" / "run.json").read_text())["hash"]

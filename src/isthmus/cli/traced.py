@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_CHILDREN = 12
 """Lines under one line of a tree."""
+MOST_WAYS = 50
+"""Links of one thing up to which those are left out that lead where others lead, too."""
 DEEPEST = 20
 
 
@@ -69,7 +71,7 @@ def run(args: Trace) -> int:
     for title, onward in (("came from", graph.parents), ("led to", graph.children())):
         if onward.get(start):
             _grow(tree.add(Text(title, "dim")), graph, start, onward, {start})
-    show.out.print(tree, soft_wrap=True)
+    show.out.print(tree)
     for problem in problems:
         show.say(f"- {problem}")
     return 0
@@ -84,11 +86,14 @@ def _own_hash(path: Path) -> str:
 
 
 def _grow(tree: Tree, graph: Graph, start: str, onward: Any, above: set[str]) -> None:
-    """Lines for all that follows, each in the role in which it does."""
-    found = list(onward.get(start, {}).items())
+    """Lines for all that follows; what follows by way of something else is shown there."""
+    own = onward.get(start, {})
+    later = {h for other in own for h in graph.reach(other, onward)} if len(own) <= MOST_WAYS else set()
+    found = [(h, role) for h, role in own.items() if h not in later]
     for h, role in found[:MOST_CHILDREN]:
         again = h in above
-        branch = tree.add(_node(graph, h, role, again))
+        told = "" if role == graph.nodes[start].kind else role
+        branch = tree.add(_node(graph, h, told, again))
         if not again and len(above) < DEEPEST:
             _grow(branch, graph, h, onward, {*above, h})
     if len(found) > MOST_CHILDREN:
@@ -97,7 +102,7 @@ def _grow(tree: Tree, graph: Graph, start: str, onward: Any, above: set[str]) ->
 
 def _node(graph: Graph, h: str, role: str = "", again: bool = False) -> Text:
     node = graph.nodes[h]
-    kind = node.kind if role in ("", node.kind, "parent", "held in") else f"{node.kind} ({role})"
+    kind = node.kind if role in ("", node.kind, "parent", "held in") else f"{node.kind}, {role}"
     if not node.found:
         return Text(f"{kind} {h[:12]}  missing: nothing with this hash is in the store or the folders", "yellow")
     line = Text(f"{kind} ", "bold").append(h[:12], "cyan")
