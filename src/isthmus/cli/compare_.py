@@ -23,7 +23,10 @@ from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
+    from isthmus.adapt.comparison.contend import Contender
+    from isthmus.adapt.comparison.grounds import Ground
     from isthmus.adapt.comparison.report import Report
+    from isthmus.tasks.task import Task
 
 MARGIN = 0.05
 """Score that a method may lose in the nominal world, where nothing else is said."""
@@ -61,6 +64,8 @@ class Args:
     """Seed of the worlds."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """Folder for compare.json and figures; or one file, NAME.json or NAME.png."""
+    episodes: Path | None = None
+    """Folder for lists of all episodes, one per ground and run; `isthmus data add` takes them."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -91,6 +96,7 @@ def run(args: Args) -> int:
     with show.bar(f"comparing on {task.name}") as bar:
         parts = _shares(bar, [len(chosen), *([5] * len(args.sweep)), *([3] if event else [])])
         tables = measure.measure(task, entries, chosen, next(parts))
+        _write_lists(args.episodes, task, entries, chosen, tables)
         swept = [sweep(task, entries, name, belief, worlds, seed, next(parts)) for name in args.sweep]
         changed = recovery.recoveries(task, entries, event, belief, worlds, seed, next(parts)) if event else ([], [])
 
@@ -181,6 +187,21 @@ def _shares(bar: show.Bar, weights: list[float]):
     for weight in weights:
         yield lambda f, note, begun=begun, weight=weight: bar.update((begun + f * weight) / total, note)
         begun += weight
+
+
+def _write_lists(folder: Path | None, task: Task, entries: list[Contender], grounds: list[Ground], tables: Any) -> None:
+    """Every episode on every ground, as lists for the store."""
+    if folder is None:
+        return
+    from isthmus.cli.episodes import write_episodes
+
+    for i, ground in enumerate(grounds):
+        of = {
+            "belief": ground.belief.hash if ground.belief else None,
+            "reality": ground.reality.hash if ground.reality else None,
+        }
+        for k, (entry, rows) in enumerate(zip(entries, tables[ground.name], strict=True)):
+            write_episodes(folder / f"{i + 1:02d}-{k + 1:02d}.parquet", entry.run, task, rows, ground.seed, [ground.name], **of)
 
 
 def _write(report: Report, record: Path | None, figures: tuple[Path, Path, Path] | None) -> list[Path]:

@@ -1,4 +1,5 @@
-"""Recordings: bring those of others into our format, hand ours to other tools, and look at what is in a file.
+"""Recordings: bring those of others into our format, hand ours to other tools, look at what is in a file; and the store of all
+episodes, simulated and real: add to it, ask it in SQL, label what a person saw, verify it, trace where something came from.
 
 example: isthmus data info walk.mcap
 """
@@ -16,7 +17,7 @@ import numpy as np
 import tyro
 from rich.text import Text
 
-from isthmus.cli import show
+from isthmus.cli import labelled, show, stored, traced
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
@@ -83,11 +84,22 @@ Args = (
     Annotated[Import, tyro.conf.subcommand("import", prefix_name=False)]
     | Annotated[Export, tyro.conf.subcommand("export", prefix_name=False)]
     | Annotated[Info, tyro.conf.subcommand("info", prefix_name=False)]
+    | Annotated[stored.Add, tyro.conf.subcommand("add", prefix_name=False)]
+    | Annotated[stored.Query, tyro.conf.subcommand("query", prefix_name=False)]
+    | Annotated[labelled.Label, tyro.conf.subcommand("label", prefix_name=False)]
+    | Annotated[stored.Verify, tyro.conf.subcommand("verify", prefix_name=False)]
+    | Annotated[traced.Trace, tyro.conf.subcommand("trace", prefix_name=False)]
 )
 
 
-def run(args: Import | Export | Info) -> int:
+def run(args: Import | Export | Info | stored.Add | stored.Query | stored.Verify | labelled.Label | traced.Trace) -> int:
     try:
+        if isinstance(args, traced.Trace):
+            return traced.run(args)
+        if isinstance(args, labelled.Label):
+            return labelled.run(args)
+        if isinstance(args, stored.Add | stored.Query | stored.Verify):
+            return stored.run(args)
         if isinstance(args, Import):
             return _import(args)
         return _export(args) if isinstance(args, Export) else _info(args)

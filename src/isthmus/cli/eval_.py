@@ -2,6 +2,8 @@
 
 example: isthmus eval runs/a --worlds 500 --set ground_friction=0.3 payload=1.5
 example: isthmus eval runs/a --failures hard.json
+
+example: isthmus eval runs/a --worlds 10000 --episodes a.parquet
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.episodes import check_list, write_episodes
 from isthmus.cli.worlds import task_on, worlds_of
 from isthmus.errors import BadInput
 
@@ -40,6 +43,8 @@ class Args:
     """Seed of the worlds."""
     failures: Path | None = None
     """File for the worlds that did not succeed, as a belief; `isthmus train --failures` takes it."""
+    episodes: Path | None = None
+    """File for one row per world, NAME.parquet: e, success, score and metrics; `isthmus data add` takes it."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -69,6 +74,7 @@ def run(args: Args) -> int:
         raise BadInput("a twin brings its own belief; --belief does not go with --twin.")
     if args.reality and args.failures:
         raise BadInput("--failures lists worlds of a belief; it does not go with --reality, which is one robot.")
+    check_list(args.episodes)
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
     from isthmus.learn.evaluate import evaluate
@@ -83,11 +89,14 @@ def run(args: Args) -> int:
     reality = Reality.load(args.reality) if args.reality else None
     with show.bar(f"evaluating {found.plan.task}") as bar:
         result = evaluate(task, actor, args.worlds, args.seed, belief, reality=reality, report=bar.update)
-    failed = _write_failures(args.failures, result, found.task, belief)
+    files = _write_failures(args.failures, result, found.task, belief)
+    if args.episodes:
+        of = {"belief": belief.hash} if reality is None else {"reality": reality.hash}
+        files["episodes"] = write_episodes(args.episodes, found, task, result.episodes, args.seed, [], **of)
     if args.json:
         worlds = {"belief_hash": belief.hash} if reality is None else {"reality_hash": reality.hash}
         hashes = {"run_hash": found.record["hash"], **worlds, "checkpoint": newest(found.folder).name}
-        show.emit({"run": str(args.run), "task": found.plan.task, **hashes, **result.to_dict(), **failed})
+        show.emit({"run": str(args.run), "task": found.plan.task, **hashes, **result.to_dict(), **files})
         return 0
     where = f" of {args.reality}" if args.reality else ""
     show.out.print(f"{found.plan.task}, {args.worlds} worlds{where}, one episode of {found.task.episode:g} s in each")
@@ -98,6 +107,8 @@ def run(args: Args) -> int:
     show.out.print(show.table("", ["metric", "mean", "95 %"], rows, right=(1,)))
     rows = [[name, f"{value:+.4f}"] for name, value in sorted(result.rewards.items(), key=lambda x: -abs(x[1]))]
     show.out.print(show.table("", ["reward term", "per second"], rows, right=(1,)))
+    if args.episodes:
+        show.say(f"wrote {args.episodes}")
     return 0
 
 

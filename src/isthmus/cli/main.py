@@ -28,12 +28,12 @@ VERBS = {
     "excite": "the experiment that tells most about a robot",
     "actuator": "find the law of its motors, from torques or from motion alone",
     "residual": "learn the force that no number explains",
-    "data": "recordings: import, export, and what is in a file",
+    "data": "recordings: import, export, what is in a file; the store of all episodes: add, query, label, verify, trace",
     "doctor": "what this machine can do, how fast, and what is missing",
 }
 
 LAB = (
-    *("cma", "matplotlib", "mujoco", "mujoco_menagerie", "torch", "onnx", "onnxscript"),
+    *("cma", "duckdb", "matplotlib", "mujoco", "mujoco_menagerie", "torch", "onnx", "onnxscript"),
     *("safetensors", "scipy", "tensorboard", "trimesh", "viser"),
 )
 """Packages that a robot's own computer does without."""
