@@ -131,22 +131,26 @@ def _stops(x: np.ndarray, time: np.ndarray, position: bool, rate: np.ndarray | N
     if len(known) < FEWEST:
         return clipped, stuck
     step = resolution(known)
+    at: dict[bool, list[slice]] = {True: [], False: []}
     for start, length, value in zip(starts, lengths, values, strict=True):
         run = slice(int(start), int(start + length))
         if length < RUN or not np.isfinite(value):
             continue
-        extreme = value in (known[0], known[-1])
+        extreme = bool(value in (known[0], known[-1]))
         if step == 0.0:
             impossible = rate is None or _moves(rate, run, FAINT)
         elif position:
             impossible = rate is not None and _moves(rate, run, STRONG) and _passes(time[run], rate[run], known, step)
         else:
             impossible = extreme and _ceiling(x, run, STEEP * step)
-        if impossible and extreme:
-            clipped[run] = True
-        elif impossible:
-            # Its first value was new.
-            stuck[run.start + 1 : run.stop] = True
+        if impossible:
+            at[extreme].append(run)
+    # A signal that stays the same everywhere else, too, is slow and not clipped; then the first of its values was new.
+    slow = len(at[False]) > len(at[True])
+    for run in at[False] + (at[True] if slow else []):
+        stuck[run.start + 1 : run.stop] = True
+    for run in [] if slow else at[True]:
+        clipped[run] = True
     return clipped & bool(clipped.sum() >= FEWEST), stuck & bool(stuck.sum() >= FEWEST)
 
 
