@@ -100,11 +100,12 @@ def told(view: View, relation: Relation, verdict: Verdict) -> Finding:
     blame, which = relation.blame or b.name, relation.blame or "one of the two"
     named = [] if len(labels) == len(relation.labels) > 1 else labels
     if verdict.kind == "swapped":
-        pair = f"{relation.a_says} of {labels[0]} goes with {relation.b_says} of {labels[1]}"
+        pair = f"{relation.a_says} at {labels[0]} goes with {relation.b_says} at {labels[1]}"
         return view.refuse("swapped", blame, labels, f"{pair}: {joined(labels)} are exchanged in {which}.")
     of = f" of {joined(named)}" if named else ""
     if verdict.kind == "sign":
-        text = f"{relation.b_says}{of} goes against {relation.a_says}: {which} has the wrong sign."
+        at = f" at {joined(named)}" if named else ""
+        text = f"{relation.b_says}{at} goes against {relation.a_says}: {which} has the wrong sign."
         return view.refuse("sign", blame, named, text)
     mine, other = (dict(zip(s.labels, s.units, strict=True)).get(labels[0], s.units[0]) for s in (a, b))
     looks = "does not fit"

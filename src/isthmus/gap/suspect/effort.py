@@ -8,6 +8,7 @@ The numbers of a model are wrong by tens of percent, which is why one identifies
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 
 import mujoco
@@ -26,6 +27,8 @@ SIZES = (0.2, 5.0)
 """Ratio of what was sent to what was needed that is still fine."""
 CLOSE = 1.6
 """And up to which it tells a unit."""
+NEAR = 0.05
+"""m: what is so close to something else may touch it."""
 MOST = 3000
 """Ticks of a track that are looked at."""
 
@@ -128,7 +131,9 @@ def _whole_state(robot: Robot) -> bool:
 
 def needed(robot: Robot, measured: np.ndarray, tick: float) -> np.ndarray:
     """Efforts per motor, (T - 2 HALF, m), that a motion, (T, width), takes; NaN where it is not known."""
-    model, data = robot.model, mujoco.MjData(robot.model)
+    model = copy(robot.model)
+    model.geom_margin[:] = NEAR
+    data = mujoco.MjData(model)
     q, v = np.zeros((len(measured), model.nq)), np.zeros((len(measured), model.nv))
     for (array, columns), where in zip(column_sources(robot, model), robot.contract.slices().values(), strict=True):
         if array in ("qpos", "qvel"):
@@ -141,7 +146,7 @@ def needed(robot: Robot, measured: np.ndarray, tick: float) -> np.ndarray:
         data.qpos[:], data.qvel[:], data.qacc[:] = q[k], speed[k], gain[k]
         mujoco.mj_normalizeQuat(model, data.qpos)
         mujoco.mj_inverse(model, data)
-        # The forces of a contact are anybody's guess.
+        # The forces of a contact are anybody's guess, and whether there is one, within the noise, too.
         if not data.ncon:
             out[k] = data.qfrc_inverse[joints[1]] if joints else _by_moments(model, data)
     if joints:
