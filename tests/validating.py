@@ -46,7 +46,7 @@ def swing_up(path: Path, gains: Gains | None = None, task: str = "pendulum/swing
         helper.make_node("Where", ["up", "catching", "pumping"], ["wanted"]),
         helper.make_node("Clip", ["wanted", "low", "high"], [robot.contract.target.name]),
     ]
-    one = lambda name, x: constant(name, np.array([[x]], np.float32))  # noqa: E731
+    one = lambda name, x: constant(name, np.array([[x]], np.float32))
     limit = float(robot.contract.target.high[0])
     constants = [
         one("kinetic", 0.25 * INERTIA / GRAVITY_TORQUE),

@@ -83,7 +83,9 @@ def run(args: Args) -> int:
     seeds = [seed_for(args.seed, k) for k in range(len(families))]
     if args.plan:
         count = sheet.write(args.plan, families, seeds)
-        show.say(f"wrote {count} trials to {args.plan}") if not args.json else show.emit({"plan": str(args.plan), "trials": count})
+        show.say(f"wrote {count} trials to {args.plan}") if not args.json else show.emit(
+            {"plan": str(args.plan), "trials": count}
+        )
         return 0
     unit, on = "", args.on or f"the prior of {task.robot.name}"
     if args.link or args.results:
@@ -157,7 +159,7 @@ def _filmed(made: Certificate, families) -> Certificate:
 
 
 def _show(made: Certificate, args: Args) -> int:
-    from isthmus.validate.certificate import save
+    from isthmus.validate.certificate import WORDS, save
 
     plain = show.plain(made.to_dict())
     code = 0 if made.passed else 1
@@ -172,15 +174,19 @@ def _show(made: Certificate, args: Args) -> int:
         show.emit(plain | {"files": [str(f) for f in files], "exit": code})
         return code
     show.say(f"{made.controller} ({made.task}) on {made.on}, protocol {made.protocol.name}")
-    show.out.print(show.table("", ["stage", "", "success", "bounds", "required", "trials", "fixed size"], [_row(s) for s in made.stages]))
+    show.out.print(
+        show.table("", ["stage", "", "success", "bounds", "required", "trials", "fixed size"], [_row(s) for s in made.stages])
+    )
     for s in made.stages:
         for text in s.left_out:
             show.say(f"{s.stage.name}: left out, because {text}.")
+        if s.predicted:
+            show.say(f"{s.stage.name}: the simulator predicts {show.rate(s.predicted)}.")
         if s.assisted:
+            alone = s.assisted["alone"]
             show.say(
-                f"{s.stage.name}: predicted {100 * s.predicted.rate:.0f} %, correlation with the outcomes "
-                f"{s.assisted['correlation']:.2f}; the trials alone: {s.assisted['alone']['decision']} after "
-                f"{s.assisted['alone']['trials']}." if s.predicted else ""
+                f"{s.stage.name}: outcomes and predictions correlate by {s.assisted['correlation']:.2f}; the trials alone have "
+                f"it {WORDS[alone['decision']]} after {alone['trials']}."
             )
     if made.failed:
         _why(made.failed, made.no_film)
@@ -195,14 +201,23 @@ def _row(s: Result) -> list[str]:
 
     r = s.rate
     bounds = f"{100 * r.low:.0f} to {100 * r.high:.0f} %"
-    return [s.stage.name, WORDS[s.decision], f"{100 * r.rate:.0f} %", bounds, f"{100 * s.stage.required:.0f} %", str(r.n), str(s.fixed)]
+    return [
+        s.stage.name,
+        WORDS[s.decision],
+        f"{100 * r.rate:.0f} %",
+        bounds,
+        f"{100 * s.stage.required:.0f} %",
+        str(r.n),
+        str(s.fixed),
+    ]
 
 
 def _why(s: Result, no_film: str) -> None:
     for c in s.common:
         show.say(f"{c.name}: {c.failures:.3g} {c.unit} on average where it did not succeed, {c.successes:.3g} where it did.")
     rows = [
-        [str(w.trial), f"{w.score:.2f}", f"{w.length:.1f} s", ", ".join(f"{n} {w.e[n]:.3g}" for n in w.unusual)] for w in s.worst
+        [str(w.trial), f"{w.score:.2f}", f"{w.length:.1f} s", ", ".join(f"{n} {w.e[n]:.3g}" for n in w.unusual)]
+        for w in s.worst
     ]
     if rows:
         show.out.print(show.table("the worst worlds found", ["trial", "score", "lasted", "unusual numbers"], rows))

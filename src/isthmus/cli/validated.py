@@ -99,7 +99,9 @@ def _ready(words: str, yes: bool) -> bool:
 def _ask(question: str, yes: bool = False) -> bool:
     """y or n, from the terminal."""
     if yes:
-        raise BadInput("this task cannot be judged from what the robot measures; leave out --yes, so that the operator can tell.")
+        raise BadInput(
+            "this task cannot be judged from what the robot measures; leave out --yes, so that the operator can tell."
+        )
     while True:
         print(f"{question} [y/n] ", end="", file=show.err.file, flush=True)
         try:

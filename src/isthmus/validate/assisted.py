@@ -13,13 +13,15 @@ where the simulator is useless:
 
     E ≥ ALONE · (real trials alone),      so it is never later than the plain gate run at false_pass · ALONE
 
-The probability that μ lies outside its bounds is part of the stated error: a twentieth of it (SPENT).
+The probability that μ lies outside its bounds is part of the stated error: a twentieth of it (SPENT). Where conditions are
+finitely many, each with one prediction that stays, μ is their mean, known exactly, and nothing is spent.
 Prediction-powered inference: Angelopoulos et al. (2023); betting: Waudby-Smith and Ramdas (2024).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -67,46 +69,74 @@ class Simulated:
 
     hits: int
     n: int
+    exact: float | None = None
+    """The mean of the predictions, where it is known: conditions are finitely many, and each has one prediction."""
 
     @property
     def mean(self) -> float:
-        return self.hits / self.n
+        return self.hits / self.n if self.exact is None else self.exact
+
+    @property
+    def spent(self) -> float:
+        """Part of the error that not knowing the mean costs."""
+        return SPENT if self.exact is None else 0.0
 
     def bounds(self, error: float) -> tuple[float, float]:
         """Each holds with probability 1 - error."""
-        exact = Rate.of(self.hits, self.n, 1 - 2 * error)
-        return exact.low, exact.high
+        if self.exact is not None:
+            return self.exact, self.exact
+        found = Rate.of(self.hits, self.n, 1 - 2 * error)
+        return found.low, found.high
+
+
+@dataclass(frozen=True)
+class Stakes:
+    """How one side of the gate bets."""
+
+    rates: np.ndarray
+    """Against which it bets, (k,): where bounds can lie."""
+    bound: float
+    """Of the simulator's mean."""
+    needed: float
+    """Logarithm of the wealth that excludes a rate."""
+    pairs: tuple[tuple[np.ndarray, np.ndarray], ...]
+    """a and c, (k,) each, for each of CORRELATIONS."""
+
+
+@lru_cache(maxsize=64)
+def stakes(goal: Goal, sim: Simulated, side: int) -> Stakes:
+    """`side` is 1 for the lower bound and -1 for the upper one."""
+    error, edge = (goal.false_pass, goal.required) if side > 0 else (goal.false_fail, goal.expected)
+    bound = sim.bounds(sim.spent * error)[0 if side > 0 else 1]
+    below, above = np.linspace(0, edge, CELLS + 1)[1:], np.linspace(edge, 1, CELLS + 1)[:-1]
+    rates = np.union1d(below, above)
+    odds = rates / (1 - rates) * np.exp(side * goal.shift)
+    mu = float(np.clip(sim.mean, 0.5 / sim.n, 1 - 0.5 / sim.n))
+    pairs = tuple(bets(rates, odds / (1 + odds), mu, bound, r, side) for r in CORRELATIONS)
+    return Stakes(rates, bound, -float(np.log((1 - sim.spent) * error)), pairs)
 
 
 class _Side:
     """Wealth of the bets against each of a row of rates."""
 
     def __init__(self, goal: Goal, sim: Simulated, side: int):
-        self.side, self.goal = side, goal
-        error = goal.false_pass if side > 0 else goal.false_fail
-        edge = goal.required if side > 0 else goal.expected
-        self.needed = -np.log((1 - SPENT) * error)
-        self.bound = sim.bounds(SPENT * error)[0 if side > 0 else 1]
-        below, above = np.linspace(0, edge, CELLS + 1), np.linspace(edge, 1, CELLS + 1)
-        self.rates = np.concatenate([below[1:], above[1:-1]]) if side > 0 else np.concatenate([below[1:-1], above[:-1]])
-        odds = self.rates / (1 - self.rates) * np.exp(side * goal.shift)
-        mu = float(np.clip(sim.mean, 0.5 / sim.n, 1 - 0.5 / sim.n))
-        self.pairs = [bets(self.rates, odds / (1 + odds), mu, self.bound, r, side) for r in CORRELATIONS]
-        self.wealth = np.zeros((len(CORRELATIONS), len(self.rates)))
+        self.side, self.stakes = side, stakes(goal, sim, side)
+        self.wealth = np.zeros((len(CORRELATIONS), len(self.stakes.rates)))
         """Logarithms."""
 
     def add(self, x: float, y: float) -> float:
         """The bound after one more trial."""
-        for k, (a, c) in enumerate(self.pairs):
-            self.wealth[k] += np.log1p(self.side * a * ((x - self.rates) - c * (y - self.bound)))
+        rates, bound = self.stakes.rates, self.stakes.bound
+        for k, (a, c) in enumerate(self.stakes.pairs):
+            self.wealth[k] += np.log1p(self.side * a * ((x - rates) - c * (y - bound)))
         total = np.logaddexp.reduce(self.wealth + np.log(WEIGHTS)[:, None], axis=0)
-        open_ = total < self.needed
+        open_ = total < self.stakes.needed
         # A true rate between two neighbours is excluded with the one on its far side, so bounds end at the near side.
         if self.side > 0:
-            first = int(np.argmax(open_)) if open_.any() else len(self.rates)
-            return float(self.rates[first - 1]) if first else 0.0
-        last = len(self.rates) - 1 - int(np.argmax(open_[::-1])) if open_.any() else -1
-        return float(self.rates[last + 1]) if last + 1 < len(self.rates) else 1.0
+            first = int(np.argmax(open_)) if open_.any() else len(rates)
+            return float(rates[first - 1]) if first else 0.0
+        last = len(rates) - 1 - int(np.argmax(open_[::-1])) if open_.any() else -1
+        return float(rates[last + 1]) if last + 1 < len(rates) else 1.0
 
 
 class AssistedGate:
@@ -146,8 +176,10 @@ class AssistedGate:
     @property
     def correlation(self) -> float:
         """Between outcomes and predictions; not a number where one of them never varied."""
-        x = np.array(self.trials).T if self.trials else np.zeros((2, 0))
-        return float(np.corrcoef(x)[0, 1]) if self.n > 1 and (x.std(axis=1) > 0).all() else float("nan")
+        x, y = (np.array([trial[i] for trial in self.trials]) for i in (0, 1))
+        if self.n < 2 or not x.std() * y.std() > 0:
+            return float("nan")
+        return float(np.mean((x - x.mean()) * (y - y.mean())) / (x.std() * y.std()))
 
     @property
     def estimate(self) -> float:

@@ -80,8 +80,8 @@ class Result:
     where: str
     """`twin`, `prior` or `real`."""
     left_out: tuple[str, ...] = ()
-    flown: int = 0
-    """Worlds that were simulated, those after the decision included."""
+    simulated: Rate | None = None
+    """Over all worlds that were simulated, those after the decision included; as if that many had been meant."""
     fixed: int = 0
     """Trials that a test of fixed size with the same error rates needs."""
     predicted: Rate | None = None
@@ -118,8 +118,8 @@ class Result:
             own["predicted"] = vars(self.predicted)
         if self.assisted:
             own["assisted"] = self.assisted
-        if self.flown:
-            own["simulated"] = self.flown
+        if self.simulated is not None:
+            own["simulated"] = vars(self.simulated)
         own["worst"] = [w.to_dict() for w in self.worst]
         own["in_common"] = [vars(c) for c in self.common]
         return own | ({"record": list(self.trials)} if self.trials else {})
@@ -159,11 +159,9 @@ def simulate(
     gate = Gate(stage.goal, stage.most)
     batches: list[tuple[int, Flown]] = []
     while gate.decision == "open":
-        k, size = len(batches), min(BATCH, gate.most - gate.n)
-        batch_seed = seed_of(seed, k)
-        e = own.draw(np.random.default_rng([batch_seed, 1]), size)
-        done = gate.n
-        at = lambda f, done=done, size=size: report((done + f * size) / gate.most)  # noqa: E731
+        batch_seed, done = seed_of(seed, len(batches)), gate.n
+        e = own.draw(np.random.default_rng([batch_seed, 1]), BATCH)
+        at = lambda f, done=done: report(min(1.0, (done + f * BATCH) / gate.most))  # noqa: E731
         batches.append((batch_seed, fly(own, controller, e, batch_seed, report=at)))
         for good in batches[-1][1].success:
             if gate.decision == "open":
@@ -172,7 +170,7 @@ def simulate(
     worst, film = worst_worlds(own, batches)
     return Result(
         *(stage, gate.decision, Rate(gate.rate, gate.low, gate.high, gate.n), gate.most, seed, where, own.left_out),
-        flown=sum(len(b.success) for _, b in batches),
+        simulated=Rate.of(int(sum(b.success.sum() for _, b in batches)), sum(len(b.success) for _, b in batches)),
         fixed=fixed_size(stage.goal)[0],
         worst=worst,
         common=in_common(own, batches),

@@ -150,7 +150,9 @@ def page(certificate: Certificate, own_hash: str) -> str:
     ]
     if failed is not None:
         parts.append(_failed(c, failed))
-    rows = "".join(f"<tr><td>{text(k)}</td><td><code>{text(v)}</code></td></tr>" for k, v in (*c.hashes.items(), ("this", own_hash)))
+    rows = "".join(
+        f"<tr><td>{text(k)}</td><td><code>{text(v)}</code></td></tr>" for k, v in (*c.hashes.items(), ("this", own_hash))
+    )
     parts.append(f"<h2>Hashes</h2><table>{rows}</table><p class=note>Seed {c.seed}.</p></html>")
     return "\n".join(parts)
 
@@ -162,7 +164,8 @@ def _stages(c: Certificate) -> str:
     for s in c.stages:
         r = s.rate
         low, high = 100 * r.low, 100 * r.high
-        bar = f"<div class=bar><i style='left:{low:.1f}%;width:{max(high - low, 0.5):.1f}%'></i><b style='left:{100 * s.stage.required:.1f}%'></b></div>"
+        span = f"left:{low:.1f}%;width:{max(high - low, 0.5):.1f}%"
+        bar = f"<div class=bar><i style='{span}'></i><b style='left:{100 * s.stage.required:.1f}%'></b></div>"
         predicted = f"<td class=n>{100 * s.predicted.rate:.0f} %" if s.predicted else "<td class=n>"
         rows.append(
             f"<tr><td><b>{html.escape(s.stage.name)}</b><br><span class=note>{html.escape(s.stage.doc)}</span>"
@@ -187,7 +190,9 @@ def _explained(c: Certificate) -> str:
     )
     extra = ""
     if c.where == "prior":
-        extra = " No twin of a unit was given: the worlds are those that training assumes, and this says nothing of a real robot."
+        extra = (
+            " No twin of a unit was given: the worlds are those that training assumes, and this says nothing of a real robot."
+        )
     return f"<p class=note>{html.escape(lines + extra)}</p>"
 
 
@@ -207,7 +212,9 @@ def _failed(c: Certificate, s: Result) -> str:
         parts.append(f"<p>The worst worlds found:</p><table>{''.join(rows)}</table>")
     if c.film:
         picture = base64.b64encode(c.film).decode()
-        parts.append(f"<p class=note>The worst of them:</p><img alt='film of the worst world' src='data:image/gif;base64,{picture}'>")
+        parts.append(
+            f"<p class=note>The worst of them:</p><img alt='film of the worst world' src='data:image/gif;base64,{picture}'>"
+        )
     elif c.no_film:
         parts.append(f"<p class=note>{text(c.no_film)}.</p>")
     return "\n".join(parts)

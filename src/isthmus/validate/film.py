@@ -1,6 +1,6 @@
 """A short film of poses, as an animated picture for a page. Drawn in a process of its own: graphics drivers may crash.
 
-    python -m isthmus.validate.film FOLDER      reads model.mjb and poses.npz there, writes film.gif
+python -m isthmus.validate.film FOLDER      reads model.mjb and poses.npz there, writes film.gif
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import mujoco
 import numpy as np
 
-from isthmus.sim.robot import compile_spec
-from isthmus.tasks.task import Task
+if TYPE_CHECKING:
+    from isthmus.tasks.task import Task
 
 BACKENDS = ("osmesa", "egl")
 SIZE = (240, 180)
@@ -28,6 +29,8 @@ PATIENCE = 120.0
 
 def draw(task: Task, poses: np.ndarray, between: float) -> tuple[bytes, str]:
     """The film of poses, (frames, nq), `between` s apart, as GIF; or nothing, and why not."""
+    from isthmus.sim.robot import compile_spec
+
     spec = task.robot.spec()
     if task.terrain is not None:
         task.terrain.edit(spec)
@@ -43,7 +46,12 @@ def draw(task: Task, poses: np.ndarray, between: float) -> tuple[bytes, str]:
             command = [sys.executable, "-m", "isthmus.validate.film", scratch]
             try:
                 done = subprocess.run(
-                    command, env=os.environ | {"MUJOCO_GL": backend}, capture_output=True, text=True, timeout=PATIENCE, check=False
+                    command,
+                    env=os.environ | {"MUJOCO_GL": backend},
+                    capture_output=True,
+                    text=True,
+                    timeout=PATIENCE,
+                    check=False,
                 )
             except subprocess.TimeoutExpired:
                 problem = f"drawing took longer than {PATIENCE:g} s"

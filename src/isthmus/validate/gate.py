@@ -162,4 +162,6 @@ def fixed_size(goal: Goal) -> tuple[int, int]:
     if enough.any():
         first = int(np.argmax(enough))
         return int(n[first]), int(needed[first])
-    raise BadInput(f"telling {goal.expected:g} from {goal.required:g} takes more than {LONGEST} trials; set them further apart.")
+    raise BadInput(
+        f"telling {goal.expected:g} from {goal.required:g} takes more than {LONGEST} trials; set them further apart."
+    )

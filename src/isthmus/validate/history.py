@@ -1,8 +1,8 @@
 """How well simulation predicts reality, over policies: what was predicted of each stage against what was observed.
 
-    Pearson      correlation of predicted and observed success
-    MMRV         mean over policies of the largest observed difference to one that the prediction ranks the wrong way round
-                 (mean maximum rank violation; Li et al., 2024): 0 is a perfect order
+Pearson      correlation of predicted and observed success
+MMRV         mean over policies of the largest observed difference to one that the prediction ranks the wrong way round
+             (mean maximum rank violation; Li et al., 2024): 0 is a perfect order
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def agreement(pairs: Sequence[Pair], stage: str = "") -> Agreement:
     if len(own) > LEAST and abs(pearson) < 1:
         z, half = np.arctanh(pearson), 1.96 / np.sqrt(len(own) - 3)
         low, high = float(np.tanh(z - half)), float(np.tanh(z + half))
-    return Agreement(stage, len(own), pearson, low, high, mmrv(s, r), float((s - r).mean()) if len(own) else float("nan"))
+    return Agreement(stage, len(own), pearson, low, high, mmrv(s, r), float((s - r).mean()) if own else float("nan"))
 
 
 def mmrv(predicted: np.ndarray, observed: np.ndarray) -> float:

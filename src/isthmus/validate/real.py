@@ -6,6 +6,7 @@ trials stand in for a part of the real ones. Where every trial is like the other
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,9 @@ from isthmus.validate.trials import fly
 from isthmus.validate.worlds import Family
 
 PAIRED = 24
-"""Worlds that predict one trial."""
+"""Worlds that predict one trial, where conditions are not finitely many."""
+MOST_CASES = 64
+"""Conditions that are predicted once and for all."""
 CONDITIONS, WORLDS, ALONE = 2, 3, 4
 """Streams of random numbers."""
 
@@ -69,29 +72,61 @@ def varies(own: Family) -> bool:
     return own.task.command is not None or any(len(set(values)) > 1 for values in own.setup.values())
 
 
-def predict(own: Family, controller: Controller, asked: Conditions, seed: int, worlds: int = PAIRED) -> float:
-    """Part of the worlds under these conditions in which it succeeds."""
-    rng = np.random.default_rng([seed, WORLDS, asked.trial])
-    e = own.draw(rng, worlds, asked.setup)
-    command = np.tile(asked.command, (worlds, 1)) if asked.command.size else None
-    return float(fly(own, controller, e, int(rng.integers(2**31)), command).success.mean())
+class Predictions:
+    """What the simulator says of each trial, and of all of them.
 
+    Finitely many conditions are predicted once and for all. Others, such as commands, are predicted when they come, each from
+    worlds of its own, and the mean over all of them is measured with one world for each of many conditions.
+    """
 
-def alone(
-    own: Family, controller: Controller, seed: int, worlds: int, report: Callable[[float], None] = lambda fraction: None
-) -> Simulated:
-    """The simulator's own success, over conditions drawn as those of the trials are, one world for each."""
-    hits = done = 0
-    while done < worlds:
-        size = min(4 * BATCH, worlds - done)
-        rng = np.random.default_rng([seed, ALONE, done])
-        e, command = own.draw(rng, size), None
-        if own.task.command is not None:
-            command = np.stack([own.conditions(rng)[1] for _ in range(size)])
-        at = lambda f, done=done, size=size: report((done + f * size) / worlds)  # noqa: E731
-        hits += int(fly(own, controller, e, int(rng.integers(2**31)), command, at).success.sum())
-        done += size
-    return Simulated(hits, done)
+    def __init__(
+        self,
+        own: Family,
+        controller: Controller,
+        seed: int,
+        worlds: int,
+        report: Callable[[float], None] = lambda fraction: None,
+    ):
+        self.own, self.controller, self.seed = own, controller, seed
+        self._table: dict[tuple[float, ...], float] = {}
+        cases = list(itertools.product(*own.setup.values()))
+        finite = own.task.command is None and len(cases) <= MOST_CASES
+        hits = done = 0
+        for k, case in enumerate(cases if finite else ()):
+            size, rng = max(1, worlds // len(cases)), np.random.default_rng([seed, WORLDS, k])
+            good = self._fly(rng, size, dict(zip(own.setup, case, strict=True)), None)
+            self._table[case] = good / size
+            hits, done = hits + good, done + size
+            report((k + 1) / len(cases))
+        while done < worlds and not finite:
+            size = min(4 * BATCH, worlds - done)
+            rng = np.random.default_rng([seed, ALONE, done])
+            asked = [own.conditions(rng) for _ in range(size)]
+            at = lambda f, done=done, size=size: report((done + f * size) / worlds)  # noqa: E731
+            hits += self._fly(rng, size, [setup for setup, _ in asked], np.stack([command for _, command in asked]), at)
+            done += size
+        mean = float(np.mean([self._table[case] for case in cases])) if finite else None
+        self.sim = Simulated(hits, done, mean)
+
+    def of(self, asked: Conditions) -> float:
+        """The predicted probability of success of one trial."""
+        case = tuple(asked.setup[name] for name in self.own.setup)
+        if case in self._table:
+            return self._table[case]
+        rng = np.random.default_rng([self.seed, WORLDS, asked.trial])
+        return self._fly(rng, PAIRED, asked.setup, np.tile(asked.command, (PAIRED, 1))) / PAIRED
+
+    def _fly(
+        self, rng, worlds: int, setup, command: np.ndarray | None, report: Callable[[float], None] = lambda f: None
+    ) -> int:
+        """Successes in so many worlds, under one setup or one for each."""
+        own = self.own
+        if isinstance(setup, list):
+            e = own.draw(rng, worlds, {name: np.array([row[name] for row in setup]) for name in own.setup})
+        else:
+            e = own.draw(rng, worlds, setup)
+        asked = command if command is not None and command.size else None
+        return int(fly(own, self.controller, e, int(rng.integers(2**31)), asked, report).success.sum())
 
 
 def try_out(
@@ -104,9 +139,9 @@ def try_out(
 ) -> Result:
     """One stage on a robot. `worlds` trials of the simulator alone; 0 for real trials only."""
     stage = own.stage
-    sim = alone(own, controller, seed, worlds, report) if worlds else None
-    helped = sim is not None and varies(own)
-    gate = AssistedGate(stage.goal, sim, stage.most) if sim is not None and helped else Gate(stage.goal, stage.most)
+    known = Predictions(own, controller, seed, worlds, report) if worlds else None
+    sim = known.sim if known is not None else None
+    gate = AssistedGate(stage.goal, sim, stage.most) if sim is not None and varies(own) else Gate(stage.goal, stage.most)
     record: list[dict[str, Any]] = []
     while gate.decision == "open":
         asked = conditions(own, seed, gate.n)
@@ -115,14 +150,14 @@ def try_out(
             break
         row = asked.to_dict(own) | {"success": outcome.success, "how": outcome.how, "note": outcome.note}
         if isinstance(gate, AssistedGate):
-            row["predicted"] = predict(own, controller, asked, seed)
+            assert known is not None
+            row["predicted"] = known.of(asked)
             gate.add(outcome.success, row["predicted"])
         else:
             gate.add(outcome.success)
         record.append(row)
     return Result(
         *(stage, gate.decision, Rate(gate.rate, gate.low, gate.high, gate.n), gate.most, seed, "real", own.left_out),
-        flown=worlds,
         fixed=fixed_size(stage.goal)[0],
         predicted=Rate.of(sim.hits, sim.n) if sim is not None else None,
         assisted=_assisted(gate) if isinstance(gate, AssistedGate) else {},

@@ -1,7 +1,7 @@
 """Trials on paper: a table of conditions to print or fill in (CSV), and its outcomes read back.
 
-    stage,trial,payload,forward,sideways,yaw,success
-    indoor-mats,1,1.0,0.35,0.1,-0.6,y
+stage,trial,payload,forward,sideways,yaw,success
+indoor-mats,1,1.0,0.35,0.1,-0.6,y
 """
 
 from __future__ import annotations

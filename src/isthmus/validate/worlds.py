@@ -39,8 +39,8 @@ class Family:
     left_out: tuple[str, ...]
     """What of the stage this robot cannot have, as sentences."""
 
-    def draw(self, rng: np.random.Generator, n: int, setup: Mapping[str, float] | None = None) -> np.ndarray:
-        """e of n independent worlds, (n, d), inside the hard bounds; `setup` holds what an operator has set."""
+    def draw(self, rng: np.random.Generator, n: int, setup: Mapping[str, float | np.ndarray] | None = None) -> np.ndarray:
+        """e of n independent worlds, (n, d), inside the hard bounds; `setup` is what an operator has set, for all or (n,)."""
         space = self.belief.space
         e = self.belief.sample(rng, n)
         for names, change in self.numbers.values():
