@@ -82,7 +82,8 @@ def fly(
     rows: dict[str, np.ndarray] = {}
     poses = [env.engine.qpos[:, : task.robot.model.nq].astype(np.float32)]
     for tick in range(env.horizon):
-        flat = np.concatenate([env.signals()[s.name].numpy() for s in task.robot.contract.signals], axis=1)
+        signals = env.signals()
+        flat = np.concatenate([signals[s.name].numpy() for s in task.robot.contract.signals], axis=1)
         crowd(flat, env.command.numpy(), target, np.flatnonzero(waiting))
         step = env.step(torch.from_numpy(target.copy()))
         ids = torch.nonzero(step.failed | step.timed_out)[:, 0].numpy()
