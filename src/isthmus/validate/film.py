@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 BACKENDS = ("osmesa", "egl")
 SIZE = (240, 180)
 """Pixels across and down."""
+PAPER = [0.93, 0.93, 0.93]
+"""Colour behind everything."""
 LONGEST = 10.0
 """s of a film: the last ones."""
 PATIENCE = 120.0
@@ -34,6 +36,10 @@ def draw(task: Task, poses: np.ndarray, between: float) -> tuple[bytes, str]:
     spec = task.robot.spec()
     if task.terrain is not None:
         task.terrain.edit(spec)
+    sky = mujoco.mjtTexture.mjTEXTURE_SKYBOX
+    if not any(texture.type == sky for texture in spec.textures):
+        flat = mujoco.mjtBuiltin.mjBUILTIN_FLAT
+        spec.add_texture(name="film_sky", type=sky, builtin=flat, rgb1=PAPER, rgb2=PAPER, width=8, height=48)
     model = compile_spec(spec, task.robot.name)
     poses = poses[-round(LONGEST / between) :]
     problem = ""
@@ -71,21 +77,29 @@ def _draw(folder: Path) -> None:
     with np.load(folder / "poses.npz", allow_pickle=False) as saved:
         poses, between, base = saved["poses"], float(saved["between"]), int(saved["base"])
     camera = mujoco.MjvCamera()
+    data.qpos[:] = poses[0]
+    mujoco.mj_forward(model, data)
     # The ground is large; how far the camera stands depends on the robot.
-    reach = max((float(np.linalg.norm(p)) for p in model.body_pos[2:]), default=0.2)
-    camera.distance = max(1.2, 3.0 * reach) if base < 0 else max(0.8, 4.0 * reach)
+    own = model.geom_bodyid > 0
+    away = np.linalg.norm(data.geom_xpos[own] - _middle(data, base), axis=1) + model.geom_rbound[own]
+    camera.distance = max(0.5, 2.8 * float(away.max(initial=0.2)))
     camera.azimuth, camera.elevation = 120.0, -15.0
     frames = []
     with mujoco.Renderer(model, SIZE[1], SIZE[0]) as renderer:
         for pose in poses:
             data.qpos[:] = pose
             mujoco.mj_forward(model, data)
-            camera.lookat[:] = data.xpos[base] if base >= 0 else data.xpos[1:].mean(axis=0)
+            camera.lookat[:] = _middle(data, base)
             renderer.update_scene(data, camera)
             frames.append(Image.fromarray(renderer.render()).quantize(48))
     frames[0].save(
         folder / "film.gif", save_all=True, append_images=frames[1:], duration=round(1000 * between), loop=0, optimize=True
     )
+
+
+def _middle(data: mujoco.MjData, base: int) -> np.ndarray:
+    """Where the robot is, m: its base, or the first thing that moves."""
+    return data.xpos[base if base >= 0 else 1]
 
 
 if __name__ == "__main__":
