@@ -175,7 +175,11 @@ def _show(made: Certificate, args: Args) -> int:
         return code
     show.say(f"{made.controller} ({made.task}) on {made.on}, protocol {made.protocol.name}")
     show.out.print(
-        show.table("", ["stage", "", "success", "bounds", "required", "trials", "fixed size"], [_row(s) for s in made.stages])
+        show.table(
+            "",
+            ["stage", "", "success", "bounds", "required", "expected", "trials", "fixed size"],
+            [_row(s) for s in made.stages],
+        )
     )
     for s in made.stages:
         for text in s.left_out:
@@ -207,6 +211,7 @@ def _row(s: Result) -> list[str]:
         f"{100 * r.rate:.0f} %",
         bounds,
         f"{100 * s.stage.required:.0f} %",
+        f"{100 * s.stage.expected:.0f} %",
         str(r.n),
         str(s.fixed),
     ]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from isthmus.data.rate import Rate
 from isthmus.deploy.controller import Controller
@@ -204,9 +205,10 @@ def worst_worlds(own: Family, batches: list[tuple[int, Flown]]) -> tuple[tuple[W
     return tuple(found), (batch.path[:frames, i], batch.frame)
 
 
-def in_common(own: Family, batches: list[tuple[int, Flown]], level: float = 3.0) -> tuple[Common, ...]:
-    """Numbers whose means differ between failures and successes by more than `level` standard errors."""
+def in_common(own: Family, batches: list[tuple[int, Flown]], chance: float = 0.01) -> tuple[Common, ...]:
+    """Numbers whose means differ between failures and successes; `chance` that any does so where none matters."""
     space = own.belief.space
+    level = float(stats.norm.isf(chance / 2 / len(space)))
     e = np.concatenate([batch.e for _, batch in batches])
     bad = ~np.concatenate([batch.success for _, batch in batches])
     if not LEAST <= bad.sum() <= len(bad) - LEAST:

@@ -170,7 +170,8 @@ def _stages(c: Certificate) -> str:
         rows.append(
             f"<tr><td><b>{html.escape(s.stage.name)}</b><br><span class=note>{html.escape(s.stage.doc)}</span>"
             f"<td class={s.decision}>{WORDS[s.decision]}<td class=n>{100 * r.rate:.0f} %"
-            f"<td>{bar}<span class=note>{low:.0f} to {high:.0f} %, required {100 * s.stage.required:.0f} %</span>"
+            f"<td>{bar}<span class=note>{low:.0f} to {high:.0f} %, required {100 * s.stage.required:.0f}, "
+            f"expected {100 * s.stage.expected:.0f} %</span>"
             f"<td class=n>{r.n}<td class=n>{s.fixed}{predicted if real else ''}</tr>"
         )
     for stage in c.protocol.stages[len(c.stages) :]:
