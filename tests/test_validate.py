@@ -16,7 +16,7 @@ from validating import Gains, swing_up
 from isthmus.cli.main import main
 from isthmus.deploy.controller import Controller
 from isthmus.deploy.fit import Fit
-from isthmus.errors import BadInput
+from isthmus.errors import BadInput, Interrupted
 from isthmus.tasks import get_task
 from isthmus.tasks.env import Env
 from isthmus.validate import campaign, certificate, history, judge, protocol, real, trials
@@ -247,6 +247,18 @@ def test_outcomes_are_entered_in_the_planned_order(folder, capsys):
     code, found = entered(lambda i, row: row.update(success="y", payload="0.03"))
     assert code == 2
     assert "bias" in found["error"]
+
+
+def test_trials_that_were_made_outlast_an_interruption(folder):
+    own = family(Stage("s", 0.5, 0.9), TASK, TASK.robot.prior)
+
+    def attempt(asked):
+        if asked.trial == 2:
+            raise Interrupted("the plug was pulled.")
+        return real.Outcome(True, "operator")
+
+    result = real.try_out(own, Controller.load(folder / "good.controller"), attempt, 0, 0)
+    assert (result.decision, result.rate.n, result.stopped) == ("open", 2, "the plug was pulled.")
 
 
 def test_predictions_of_finitely_many_conditions_have_a_mean_that_is_known(folder):

@@ -184,6 +184,8 @@ def _show(made: Certificate, args: Args) -> int:
     for s in made.stages:
         for text in s.left_out:
             show.say(f"{s.stage.name}: left out, because {text}.")
+        if s.stopped:
+            show.say(f"{s.stage.name}: {s.stopped}")
         if s.predicted:
             show.say(f"{s.stage.name}: the simulator predicts {show.rate(s.predicted)}.")
         if s.assisted:

@@ -92,6 +92,8 @@ class Result:
     common: tuple[Common, ...] = ()
     trials: tuple[dict[str, Any], ...] = ()
     """On a real robot: conditions, outcome and prediction of each."""
+    stopped: str = ""
+    """Why there were no more trials, if something came in between."""
     film: tuple[np.ndarray, float] | None = field(default=None, repr=False)
     """qpos of the worst world, (frames, nq), and s between them."""
 
@@ -117,6 +119,8 @@ class Result:
         }
         if self.predicted is not None:
             own["predicted"] = vars(self.predicted)
+        if self.stopped:
+            own["stopped"] = self.stopped
         if self.assisted:
             own["assisted"] = self.assisted
         if self.simulated is not None:

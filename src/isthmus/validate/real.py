@@ -15,6 +15,7 @@ import numpy as np
 
 from isthmus.data.rate import Rate
 from isthmus.deploy.controller import Controller
+from isthmus.errors import BadInput, Interrupted
 from isthmus.validate.assisted import AssistedGate, Simulated
 from isthmus.validate.campaign import BATCH, Result, seed_of
 from isthmus.validate.gate import Gate, fixed_size
@@ -143,9 +144,16 @@ def try_out(
     sim = known.sim if known is not None else None
     gate = AssistedGate(stage.goal, sim, stage.most) if sim is not None and varies(own) else Gate(stage.goal, stage.most)
     record: list[dict[str, Any]] = []
+    stopped = ""
     while gate.decision == "open":
         asked = conditions(own, seed, gate.n)
-        outcome = attempt(asked)
+        try:
+            outcome = attempt(asked)
+        except (BadInput, Interrupted) as error:
+            # Trials that were made are not lost with the one that was not.
+            if not record:
+                raise
+            stopped, outcome = str(error), None
         if outcome is None:
             break
         row = asked.to_dict(own) | {"success": outcome.success, "how": outcome.how, "note": outcome.note}
@@ -162,6 +170,7 @@ def try_out(
         predicted=Rate.of(sim.hits, sim.n) if sim is not None else None,
         assisted=_assisted(gate) if isinstance(gate, AssistedGate) else {},
         trials=tuple(record),
+        stopped=stopped,
     )
 
 
