@@ -28,6 +28,7 @@ VERBS = {
     "excite": "the experiment that tells most about a robot",
     "actuator": "find the law of its motors, from torques or from motion alone",
     "residual": "learn the force that no number explains",
+    "validate": "put a controller through a protocol, stage by stage, with known error rates",
     "data": "recordings: import, export, what is in a file; the store of all episodes: add, query, label, verify, trace",
     "doctor": "what this machine can do, how fast, and what is missing",
 }

@@ -60,7 +60,7 @@ def run(args: Args) -> int:
         raise BadInput(f"{args.record} exists; choose another name for the recording, or --force.")
     controller = Controller.load(args.controller)
     operator = Operator(controller.manifest.operator, args.command)
-    link = _link(args, controller)
+    link = link_of(args.link, args.speed, controller)
     report: dict[str, Any] = {"controller": str(args.controller), "controller_hash": controller.hash, "link": args.link}
 
     def line(check: Check) -> None:
@@ -70,7 +70,7 @@ def run(args: Args) -> int:
             show.out.print(wrapped, highlight=False, markup=False)
 
     try:
-        with _interruptible() as stopping:
+        with interruptible() as stopping:
             if args.realtime:
                 realtime()
             checks, flight = preflight(controller, link, operator.at(0.0), line)
@@ -81,7 +81,8 @@ def run(args: Args) -> int:
                 report |= {"ended": "preflight", "why": "; ".join(f"{c.name}: {c.text}" for c in checks if not c.ok)}
                 _print_refused(report, args.json)
                 return 1
-            loop = Loop(controller, link, flight, operator, _recorder(args, controller, flight))
+            recorder = recorder_of(args.record, controller, flight) if args.record else None
+            loop = Loop(controller, link, flight, operator, recorder)
             stopping.urgent = lambda: setattr(loop, "damp_now", True)
             with _display(loop, args):
                 outcome = loop.run(args.seconds or math.inf, stopping)
@@ -92,14 +93,15 @@ def run(args: Args) -> int:
     return {"done": 0, "guard": 1, "interrupted": 3}[outcome.ended]
 
 
-def _link(args: Args, controller):
-    kind, _, rest = args.link.partition(":")
+def link_of(link: str, speed: float, controller):
+    """The link that an option names."""
+    kind, _, rest = link.partition(":")
     if kind == "zenoh":
         from isthmus.deploy.links.zenoh_link import DEFAULT, ZenohLink
 
-        return ZenohLink(rest or DEFAULT, args.speed)
+        return ZenohLink(rest or DEFAULT, speed)
     if kind != "sim":
-        raise unknown("link", args.link, LINKS)
+        raise unknown("link", link, LINKS)
     from isthmus.deploy.links.inprocess import InProcess
     from isthmus.robots import get_robot
     from isthmus.sim.reality import Reality, VirtualRobot
@@ -108,9 +110,8 @@ def _link(args: Args, controller):
     return InProcess(VirtualRobot(get_robot(reality.robot), reality))
 
 
-def _recorder(args: Args, controller, flight):
-    if args.record is None:
-        return None
+def recorder_of(path: Path, controller, flight):
+    """Writes the run of a controller into a file."""
     from isthmus.data.recording import Writer
     from isthmus.deploy.recorder import Recorder
     from isthmus.deploy.runtime import STATUS
@@ -125,8 +126,8 @@ def _recorder(args: Args, controller, flight):
         "parents": [controller.hash],
         "started": time.time(),
     }
-    args.record.parent.mkdir(parents=True, exist_ok=True)
-    return Recorder(Writer(args.record, flight.identity.contract, manifest.operator, STATUS, origin))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return Recorder(Writer(path, flight.identity.contract, manifest.operator, STATUS, origin))
 
 
 def realtime() -> None:
@@ -156,7 +157,7 @@ class Stopping:
 
 
 @contextmanager
-def _interruptible():
+def interruptible():
     stopping = Stopping()
     before = {s: signal.signal(s, stopping.note) for s in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -66,7 +66,8 @@ class Env:
         sampler: Sampler | None = None,
     ):
         """`belief` replaces the robot's prior; `e`, (n, d), fixes the worlds instead, one value each. With a `reality` all of
-        them are that robot, missing physics, wiring and sensors included. A `sampler` chooses the worlds in its own way.
+        them are that robot, missing physics, wiring and sensors included, and `e` gives them numbers of their own. A `sampler`
+        chooses the worlds in its own way.
 
         In training, commands change within an episode, first episodes have random lengths and the curriculum moves;
         in evaluation every episode is full length at the last level. Then the first episode of each world depends on the
@@ -77,7 +78,7 @@ class Env:
         self._rng_again = self.rng if training else np.random.default_rng([seed, AGAIN])
         robot = task.robot
         self.prior = belief if belief is not None else robot.prior
-        self._fixed = e if reality is None else np.tile(reality.e(robot), (n, 1))
+        self._fixed = e if e is not None or reality is None else np.tile(reality.e(robot), (n, 1))
         self.engine = _engine(task, n, threads, reality)
         self.recorder = Recorder(self.engine, dumps)
         self.curriculum = Curriculum(task.levels, start=0 if training else len(task.levels) - 1)

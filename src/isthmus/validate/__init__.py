@@ -1,0 +1,1 @@
+"""Whether a controller is good enough: stages of trials, each with a gate whose error rates are known."""

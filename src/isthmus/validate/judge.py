@@ -1,0 +1,78 @@
+"""Whether a trial on a robot succeeded, from what the robot measured: the task's own score, where its sensors show all of it.
+
+A pendulum, a cart and a vehicle under motion capture measure their whole state. A walking robot does not measure its
+velocity: there the operator judges.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from isthmus.data.contract import Contract
+from isthmus.sim.sources import column_sources, target_joints
+from isthmus.tasks.state import State, limits_of
+from isthmus.tasks.task import Task
+
+
+def can_judge(task: Task) -> bool:
+    """Whether the signals hold every number of the state, and nothing but the state decides."""
+    model = task.robot.model
+    seen = {"qpos": set(), "qvel": set()}
+    for array, columns in column_sources(task.robot, model):
+        seen.get(array, set()).update(columns)
+    return not task.robot.feet and len(seen["qpos"]) == model.nq and len(seen["qvel"]) == model.nv
+
+
+@torch.no_grad()
+def judge(task: Task, contract: Contract, signals: np.ndarray, target: np.ndarray, command: np.ndarray) -> tuple[bool, float]:
+    """Success and score of the signals of an episode, (ticks, width), in the order of the robot's `contract`.
+
+    `target` is (ticks, m) in the task's order, `command` (k,). Ticks that are missing at the end count as zero.
+    """
+    robot, model, ticks = task.robot, task.robot.model, len(signals)
+    horizon = round(task.episode * contract.rate)
+    state = {"qpos": np.tile(np.array(robot.home), (ticks, 1)), "qvel": np.zeros((ticks, model.nv))}
+    at = contract.slices()
+    for signal, (array, columns) in zip(robot.contract.signals, column_sources(robot, model), strict=True):
+        if array in state:
+            own = [at[signal.name].start + contract[signal.name].component(label) for label in signal.labels]
+            state[array][:, columns] = signals[:, own]
+    if not ticks:
+        return False, 0.0
+    s = _state(task, state["qpos"], state["qvel"], target, command, 1.0 / contract.rate)
+    failed = any(bool(term.value(s).any()) for term in task.failures)
+    score = float(task.score(s)[:horizon].sum()) / horizon
+    return not failed and score >= task.success, score
+
+
+def _state(task: Task, qpos: np.ndarray, qvel: np.ndarray, target: np.ndarray, command: np.ndarray, tick: float) -> State:
+    """Each tick as a world of its own; torques and feet are not known, and count as none."""
+    n, joints = len(qpos), target_joints(task.robot, task.robot.model)
+    q, v, sent = (torch.from_numpy(np.asarray(x)).float() for x in (qpos, qvel, target))
+    joint_pos, joint_vel = (q[:, joints[0]], v[:, joints[1]]) if joints else (q[:, :0], v[:, :0])
+    before = lambda x: torch.cat([x[:1], x[:-1]])  # noqa: E731
+    none, nowhere = torch.zeros(n, 0), torch.zeros(n, 0, 3)
+    return State(
+        qpos=q,
+        qvel=v,
+        joint_pos=joint_pos,
+        joint_vel=joint_vel,
+        torque=torch.zeros_like(sent),
+        target=sent,
+        last_target=before(sent),
+        older_target=before(before(sent)),
+        default=torch.tensor(task.robot.default, dtype=torch.float32),
+        limits=limits_of(task.robot.contract.target),
+        command=torch.from_numpy(np.asarray(command)).float().expand(n, -1),
+        tick=tick,
+        time=torch.arange(n) * tick,
+        ground=torch.zeros(n),
+        feet_pos=nowhere,
+        last_feet_pos=nowhere,
+        feet_ground=none,
+        feet_force=none,
+        last_feet_force=none,
+        air_time=none,
+        joint_speed_before=before(joint_vel),
+    )

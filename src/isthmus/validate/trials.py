@@ -1,0 +1,107 @@
+"""Trials in simulation: the exported graph itself, one episode in each of n worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from isthmus.deploy.controller import Controller
+from isthmus.deploy.fit import Fit
+from isthmus.tasks.env import Env
+from isthmus.tasks.sampler import succeeded
+from isthmus.validate.worlds import Family
+
+FADE_EVERY = 0.5
+"""s between changes of what fades."""
+FRAME = 0.1
+"""s between poses that are kept."""
+
+
+class Crowd:
+    """One controller for n worlds: it ticks for each in turn, with that world's memory."""
+
+    def __init__(self, controller: Controller, fit: Fit, n: int):
+        self.controller, self.fit = controller, fit
+        self.operator = tuple(s.name for s in controller.manifest.operator)
+        self.memory = [{k: np.zeros_like(v) for k, v in controller.memory.items()} for _ in range(n)]
+
+    def __call__(self, signals: np.ndarray, command: np.ndarray, target: np.ndarray, worlds: np.ndarray) -> None:
+        """Write the targets of these worlds into `target`, (n, m), for all signals side by side, (n, width)."""
+        tick, kept = self.controller.tick, self.controller
+        for i in worlds.tolist():
+            memory = self.memory[i]
+            for name, value in kept.memory.items():
+                value[:] = memory[name]
+            row = {name: signals[i, columns] for name, columns in self.fit.signals.items()}
+            row |= dict.fromkeys(self.operator, command[i])
+            target[i] = tick(row)[self.fit.target]
+            for name, value in kept.memory.items():
+                memory[name][:] = value
+
+
+@dataclass(frozen=True)
+class Flown:
+    """One row per world."""
+
+    e: np.ndarray
+    """(n, d) at the start."""
+    success: np.ndarray
+    failed: np.ndarray
+    score: np.ndarray
+    length: np.ndarray
+    """s until the end of the episode."""
+    path: np.ndarray
+    """qpos every FRAME s, (frames, n, nq) float32; after the end of its episode a world's pose stays."""
+    frame: float
+    """s between poses."""
+    blown: int
+    """Worlds whose physics failed."""
+
+
+@torch.no_grad()
+def fly(
+    family: Family,
+    controller: Controller,
+    e: np.ndarray,
+    seed: int,
+    command: np.ndarray | None = None,
+    report: Callable[[float], None] = lambda fraction: None,
+) -> Flown:
+    """One episode in each world of e, (n, d). `command`, (n, k), is what each is asked; otherwise it is drawn."""
+    task, n = family.task, len(e)
+    env = Env(task, n, seed=seed, training=False, e=e, reality=family.reality)
+    if command is not None:
+        env.command[:] = torch.from_numpy(np.asarray(command, dtype=np.float32))
+    crowd = Crowd(controller, Fit.of(controller.manifest, task.robot.contract), n)
+    every, frame = (max(1, round(s / env.engine.tick)) for s in (FADE_EVERY, FRAME))
+    waiting = np.ones(n, dtype=bool)
+    target = np.tile(np.array(task.robot.default, dtype=np.float32), (n, 1))
+    rows: dict[str, np.ndarray] = {}
+    poses = [env.engine.qpos[:, : task.robot.model.nq].astype(np.float32)]
+    for tick in range(env.horizon):
+        signals = env.signals()
+        flat = np.concatenate([signals[s.name].numpy() for s in task.robot.contract.signals], axis=1)
+        crowd(flat, env.command.numpy(), target, np.flatnonzero(waiting))
+        step = env.step(torch.from_numpy(target.copy()))
+        ids = torch.nonzero(step.failed | step.timed_out)[:, 0].numpy()
+        first = waiting[ids]
+        for name in ("score", "failed", "length") if len(ids) else ():
+            store = rows.setdefault(name, np.zeros(n, dtype=step.finished[name].dtype))
+            store[ids[first]] = step.finished[name][first]
+        waiting[ids] = False
+        if not waiting.any():
+            break
+        if family.fades and (tick + 1) % every == 0:
+            left = np.flatnonzero(waiting)
+            env.change(family.faded(e[left], (tick + 1) / env.horizon), left)
+        if (tick + 1) % frame == 0:
+            poses.append(np.where(waiting[:, None], env.engine.qpos[:, : task.robot.model.nq], poses[-1]).astype(np.float32))
+            report(tick / env.horizon)
+    report(1.0)
+    good = succeeded(rows, task.success)
+    return Flown(
+        *(e, good, rows["failed"], rows["score"], rows["length"], np.stack(poses), frame * env.engine.tick, env.worlds_lost)
+    )
