@@ -134,6 +134,7 @@ def test_commands_hold_for_a_second_and_can_be_written_down(walker):
     assert np.ptp(walks.by_hand(), axis=0)[0] > 0
 
 
+@pytest.mark.slow
 def test_a_walk_tells_of_load_and_gains(walker, capsys):
     robot = walker.task.robot
     from isthmus.learn.runs import load_actor

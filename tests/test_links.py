@@ -204,6 +204,7 @@ def garbage(rng: np.random.Generator, target: np.ndarray) -> Iterator[bytes]:
     yield wire.pack_packet(Packet(10**15, 1e9, "damp", np.zeros(2)))
 
 
+@pytest.mark.slow
 def test_a_run_is_whole_whatever_a_stranger_shouts_into_the_link(controllers, pendulum, ears, tmp_path):
     path = tmp_path / "a.mcap"
     with run(controllers["pendulum"], pendulum, "--seconds", 1.5, "--record", path) as process:
@@ -229,6 +230,7 @@ def test_a_run_is_whole_whatever_a_stranger_shouts_into_the_link(controllers, pe
     assert (np.diff(found.status["sequence"]) >= 0).all()
 
 
+@pytest.mark.slow
 def test_a_second_controller_is_refused_and_the_first_sits_down_when_asked_to(controllers, pendulum, ears, tmp_path):
     path = tmp_path / "first.mcap"
     with ExitStack() as both:
@@ -271,6 +273,7 @@ def test_ctrl_c_lays_a_quadruped_down_before_it_lets_go(controllers, tmp_path):
     assert step < 0.1, "no jump on the way"
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_the_recording_and_not_the_run(controllers, pendulum, tmp_path):
     path, room = tmp_path / "a.mcap", 20_000
     with run(controllers["pendulum"], pendulum, "--seconds", 1.5, "--record", path) as process:
@@ -323,6 +326,7 @@ def lost(code: int, report: dict, path: Path) -> None:
     assert found.status["age"][-1] > 0.2
 
 
+@pytest.mark.slow
 def test_a_run_outlives_a_short_silence_and_ends_after_a_long_one(controllers, tmp_path):
     endpoint, path = free_endpoint(), tmp_path / "a.mcap"
     with robot("pendulum", endpoint) as body, listener(endpoint) as ears:
@@ -345,6 +349,7 @@ def test_a_run_outlives_a_short_silence_and_ends_after_a_long_one(controllers, t
     assert report["rules"]["stale"] > 0
 
 
+@pytest.mark.slow
 def test_a_link_finds_its_robot_before_and_after_it_was_killed(controllers, tmp_path):
     endpoint, path = free_endpoint(), tmp_path / "a.mcap"
     with listener(endpoint) as ears:

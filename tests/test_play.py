@@ -369,6 +369,7 @@ def view(browser):
     return browser.picture()[180:, :480]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(chromium() is None, reason="chromium is not installed (apt-get install chromium)")
 def test_in_chromium_the_robot_is_drawn_and_a_slider_moves_the_world(tmp_path):
     session = play.Session(get_task("go1/walk"), None, None, 0, "127.0.0.1", seed=0)

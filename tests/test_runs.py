@@ -74,6 +74,7 @@ def test_an_altered_record_is_refused(whole, tmp_path):
         runs.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_larger_budget_is_kept_for_the_next_resume(tmp_path, capsys):
     folder = tmp_path / "longer"
     train = ["train", TASK, "-o", str(folder), "--save-every", "0"]
@@ -110,6 +111,7 @@ def test_killed_and_resumed_equals_uninterrupted(whole, tmp_path):
     assert [r["iteration"] for r in rows] == list(range(1, len(rows) + 1))
 
 
+@pytest.mark.slow
 def test_interrupt_saves_everything_and_exits_with_3(whole, tmp_path):
     folder = tmp_path / "stopped"
     process = start(folder, "--steps", str(STEPS), "--json")
@@ -187,6 +189,7 @@ def test_an_existing_run_is_never_overwritten(whole):
     assert before == {p: p.read_bytes() for p in whole.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
     """Files may grow to 64 kB only: the first checkpoint does not fit."""
 

@@ -274,6 +274,7 @@ def test_a_search_finds_the_delay_that_the_nearest_valley_hides():
     assert np.array_equal(again.e, search(*given, seed=0, generations=2, threads=1).e)
 
 
+@pytest.mark.slow
 def test_a_sampled_twin_agrees_with_a_normal_one_and_can_be_used_like_it(swing, tmp_path, capsys):
     found = {}
     for kind in ("gauss", "sample"):
@@ -301,6 +302,7 @@ def test_a_sampled_twin_agrees_with_a_normal_one_and_can_be_used_like_it(swing, 
     )
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_particles(swing):
     robot = get_robot("pendulum")
     found = study(robot, [read(swing)], robot.prior, ["joint_damping"], 0.2, threads=1, search="never")

@@ -133,6 +133,7 @@ def test_figures_of_motors_that_make_no_sense_are_refused(change):
         Unit.of({"unit.json": text}, FIGURES, "here")
 
 
+@pytest.mark.slow
 def test_train_evaluate_and_resume_on_a_twin(pendulum, force, tmp_path, capsys):
     from isthmus.learn import runs
 

@@ -203,6 +203,7 @@ def test_what_failures_have_in_common_is_found():
 # On a robot ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_virtual_robot_is_judged_from_what_it_measures(folder, capsys):
     (folder / "one.toml").write_text(QUICK.replace("required = 0.5", "required = 0.3"))
     args = ["--protocol", str(folder / "one.toml"), "--stages", "loads", "--link", "sim", "--yes", "--sim-worlds", "50"]
