@@ -33,7 +33,7 @@ from isthmus.identify.actuator import climb
 from isthmus.identify.fit import Fit, fit, posterior
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
-from isthmus.identify.study import errors, split
+from isthmus.identify.study import errors
 from isthmus.sim.robot import Robot
 
 CASES = {**DRIVEN, "arm": bodies.arm, "quadrotor": bodies.quadrotor, "cube": bodies.cube}
@@ -41,6 +41,8 @@ THREADS = 1
 """The machine may be busy; times are of the processor."""
 ROUNDS = 2
 """Of fitting and then taking the noise from what is left."""
+LEARNING = 3
+"""Rounds of linearising and learning a force."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,8 @@ def measure(case: Case, say: Callable[[str], None]) -> Iterator[dict]:
     law = robot
     if case.motors:
         began = time.process_time()
-        inner, outer = split(at.train)
-        assert outer is not None
+        held = np.arange(len(at.train)) % 3 == 1
+        inner, outer = at.train.take(~held), at.train.take(held)
         actuator, after = climb(robot, inner, outer, belief, noise, case.motors, THREADS)
         learned = () if actuator.learned is None else (actuator.learned,)
         law, e = replace(robot, unit=replace(robot.unit, motors=actuator.motors, learned=learned)), after.median()
@@ -131,7 +133,7 @@ def measure(case: Case, say: Callable[[str], None]) -> Iterator[dict]:
         yield kept
     began = time.process_time()
     joints = tuple(robot.model.joint(j).name for j in range(robot.model.njnt))
-    force = learn(law, at.train, e, noise, "body", joints, threads=THREADS)
+    force = learn(law, at.train, e, noise, "body", joints, rounds=LEARNING, threads=THREADS)
     note("learned force", with_force(law, force), e, time.process_time() - began)
     yield kept
 

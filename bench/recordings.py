@@ -32,7 +32,7 @@ class Case:
     judged: list[Episode]
     ahead: float
     """s that are predicted."""
-    segments: tuple[int, int] = (20, 30)
+    segments: tuple[int, int] = (16, 24)
     """Fitted to, and judged by, at most: spread evenly over the recordings."""
     motors: tuple[str, ...] = ()
     """Motors whose law is looked for; none where nothing drives."""
