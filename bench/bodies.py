@@ -50,7 +50,7 @@ def untouched(robot: Robot) -> Robot:
 
 def quadrotor(data: Path) -> Case:
     robot, folder = get_robot("crazyflie").at_rate(100.0), data / "crazypad_quadrotor"
-    flights = lambda *which: sum((flight(robot, folder / f"normal_flight__E8_{i}.npz") for i in which), [])  # noqa: E731
+    flights = lambda *which: [e for i in which for e in flight(robot, folder / f"normal_flight__E8_{i}.npz")]  # noqa: E731
     return Case(robot, flights("00", "01", "02"), flights("05"), 0.4, (16, 16))
 
 
@@ -72,4 +72,5 @@ def cube(data: Path) -> Case:
         parts = {"position": s[:, :3], "quat": s[:, 3:7], "velocity": s[:, 7:10], "gyro": s[:, 10:]}
         return episodes(robot, t, np.zeros(len(s)), **parts)
 
-    return Case(robot, sum(map(toss, range(30)), []), sum(map(toss, range(30, 60)), []), 0.3, (16, 20))
+    fitted, judged = ([e for i in which for e in toss(i)] for which in (range(30), range(30, 60)))
+    return Case(robot, fitted, judged, 0.3, (16, 20))

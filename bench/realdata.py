@@ -30,7 +30,7 @@ from isthmus.gap.segments import Segments, cut
 from isthmus.gap.suspect import cleaned, suspect
 from isthmus.gap.tracks import tracks
 from isthmus.identify.actuator import climb
-from isthmus.identify.fit import Fit, fit, posterior
+from isthmus.identify.fit import fit, posterior
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
 from isthmus.identify.study import errors

@@ -1,4 +1,4 @@
-"""Recordings of real hardware, made by others, in the signals of a robot: which were fitted to, and which were kept to judge by.
+"""Recordings of real hardware, made by others, in the signals of a robot: some to fit to, others to judge by.
 
 The recordings are not part of the project; docs/results/real-data.md says where each is from. They are put on one regular
 grid, because a model is fitted at one rate: signals are read off between two samples, and what was commanded is the mean over
@@ -142,7 +142,7 @@ def free_swing(data: Path) -> Case:
         rows = x["segment"] == part
         q, qd = x["theta"][rows] - np.pi, x["omega"][rows]
         runs.append(episodes(robot, x["t"][rows], np.zeros(int(rows.sum())), joint_pos=q, joint_vel=qd))
-    return Case(robot, sum(runs[:-1], []), runs[-1], 1.0)
+    return Case(robot, [e for run in runs[:-1] for e in run], runs[-1], 1.0)
 
 
 CASES: dict[str, Callable[[Path], Case]] = {

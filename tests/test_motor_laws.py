@@ -151,7 +151,7 @@ def test_a_law_with_more_figures_fits_no_worse(monkeypatch):
     targets = 1.2 * np.sin(2 * np.pi * (0.2 + 0.004 * ticks) * ticks / 50)[:, None]
     signals = {"joint_pos": [], "joint_vel": []}
     for u in targets:
-        for (name, rows), y, noise in zip(signals.items(), engine.noiseless()[0], (0.001, 0.05), strict=True):
+        for rows, y, noise in zip(signals.values(), engine.noiseless()[0], (0.001, 0.05), strict=True):
             rows.append([y + noise * rng.standard_normal()])
         engine.replay(u[None])
     episode = Episode(robot.contract, ticks / 50, {n: np.array(v) for n, v in signals.items()}, targets, targets)

@@ -1,4 +1,4 @@
-"""Identification on recordings of real hardware, made by others: numbers that are fitted predict what they were not fitted to."""
+"""Identification on recordings of real hardware, made by others: what was fitted predicts other recordings."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from bench.realdata import judge, ready
 from bench.recordings import episodes, free_swing
+
 from isthmus.identify.fit import fit
 from isthmus.robots import get_robot
 
