@@ -2,7 +2,6 @@
 
     python -m bench.realdata --data REALDATA                     all sets, about an hour
     python -m bench.realdata --data REALDATA servo legs          some of them
-    python -m bench.realdata --data REALDATA --table             what is in runs/realdata, as tables
 
 Each set is fitted to some recordings and judged by others: error over many steps of (a) the nominal model, (b) with identified
 numbers, (c) with the best motor law, (d) with a learned force. What was found goes to OUT/SET.json as soon as it is there.
@@ -148,10 +147,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     if wrong := [name for name in args.sets if name not in CASES]:
         parser.error(f"there is no set {wrong[0]!r}; there are {', '.join(CASES)}.")
     args.out.mkdir(parents=True, exist_ok=True)
-    for name in args.sets or CASES:
-        print(name, flush=True)
-        for found in measure(CASES[name](args.data), lambda line: print(line, flush=True)):
-            (args.out / f"{name}.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    say = lambda line: print(line, flush=True)  # noqa: E731
+    runs = {name: measure(CASES[name](args.data), say) for name in args.sets or CASES}
+    # One model of every set, then the next: what tells most is there first.
+    while runs:
+        for name, run in list(runs.items()):
+            say(name)
+            if (found := next(run, None)) is None:
+                del runs[name]
+            else:
+                (args.out / f"{name}.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     return 0
 
 

@@ -32,7 +32,7 @@ class Case:
     judged: list[Episode]
     ahead: float
     """s that are predicted."""
-    segments: tuple[int, int] = (16, 24)
+    segments: tuple[int, int] = (15, 15)
     """Fitted to, and judged by, at most: spread evenly over the recordings."""
     motors: tuple[str, ...] = ()
     """Motors whose law is looked for; none where nothing drives."""
@@ -87,7 +87,7 @@ def simple_pendulum(data: Path) -> Case:
         x = table(folder / f"{name}.csv")
         return episodes(robot, x["t_s"], x["tau_meas_Nm"], joint_pos=x["q_rad"], joint_vel=x["qd_rad_s"])
 
-    return Case(robot, one("ddp_pd") + one("energy_shaping"), one("dircol_pd"), 0.5, motors=("hinge",))
+    return Case(robot, one("ddp_pd") + one("energy_shaping"), one("dircol_pd"), 0.5, (16, 24), ("hinge",))
 
 
 def double_pendulum(data: Path) -> Case:
@@ -135,7 +135,7 @@ def legs(data: Path) -> Case:
 
 
 def free_swing(data: Path) -> Case:
-    robot, folder = get_robot(str(RIGS / "free_pendulum.toml")).at_rate(100.0), data / "multiarm_pendulum_freeswing"
+    robot, folder = get_robot(str(RIGS / "free_pendulum.toml")).at_rate(50.0), data / "multiarm_pendulum_freeswing"
     x = np.load(folder / "single_id.npz", allow_pickle=False)
     runs = []
     for part in np.unique(x["segment"]):
