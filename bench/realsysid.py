@@ -68,8 +68,8 @@ def _joint(name: str, damping: float, friction: float) -> Iterator[Range]:
 
 def native(case: Case, robot: Robot) -> Case:
     robot = robot.at_rate(case.robot.contract.rate)
-    parts = ([replace(e, contract=robot.contract) for e in part] for part in (case.fitted, case.judged))
-    return Case(robot, *parts, case.ahead, case.segments)
+    fitted, judged = ([replace(e, contract=robot.contract) for e in part] for part in (case.fitted, case.judged))
+    return Case(robot, fitted, judged, case.ahead, case.segments)
 
 
 CASES = {"simple_pendulum": (simple_pendulum, one_link), "double_pendulum": (double_pendulum, two_links)}
@@ -78,7 +78,7 @@ CASES = {"simple_pendulum": (simple_pendulum, one_link), "double_pendulum": (dou
 def compare(case: Case, found_too: bool) -> dict:
     robot, at = case.robot, ready(case)
     # mujoco.sysid takes no recording with holes.
-    at = replace(at, train=at.train.take(np.isfinite(at.train.measured).all((1, 2))))
+    at = replace(at, train=at.train.take(np.asarray(np.isfinite(at.train.measured).all((1, 2)))))
     whole = fit(robot, at.train, robot.prior, at.floor, rounds=ROUNDS, threads=THREADS)
     rows = {}
 
@@ -93,7 +93,7 @@ def compare(case: Case, found_too: bool) -> dict:
         return Problem(robot.name, robot, nominal, nominal, segments, segments, whole.noise)
 
     print(f"  nominal: {judge(robot, at.test, whole.noise, robot.space.nominal)}", flush=True)
-    all_, few = problem(at.train), problem(at.train.take(slice(None, None, max(1, len(at.train) // FOUND))))
+    all_, few = problem(at.train), problem(at.train.take(np.arange(0, len(at.train), max(1, len(at.train) // FOUND))))
     note("isthmus, starts as measured", ours(all_, True, THREADS))
     note("mujoco.sysid, starts as measured", theirs(all_, True, THREADS, keep=False))
     note("isthmus, starts found", ours(all_, False, THREADS))

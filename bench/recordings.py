@@ -44,7 +44,7 @@ def episodes(robot: Robot, t: np.ndarray, target: np.ndarray, held: bool = False
     target = np.asarray(target, float).reshape(len(t), -1)
     tick, found = 1.0 / robot.contract.rate, []
     for rows in np.split(np.arange(len(t)), np.flatnonzero(np.diff(t) > HOLE) + 1):
-        grid = np.arange(t[rows[0]], t[rows[-1]] - tick, tick)
+        grid = np.arange(float(t[rows[0]]), float(t[rows[-1]]) - tick, tick)
         if len(grid) < 10:
             continue
         seen = {}
@@ -72,8 +72,9 @@ def _steps(t: np.ndarray, x: np.ndarray, grid: np.ndarray, tick: float) -> np.nd
 def table(path: Path) -> dict[str, np.ndarray]:
     """Columns of a file; the first is time, and samples in which it stands still are left out."""
     found = np.genfromtxt(path, delimiter=",", names=True)
-    keep = np.concatenate([[True], np.diff(found[found.dtype.names[0]]) > 0])
-    return {name: found[name][keep] for name in found.dtype.names}
+    names = list(found.dtype.names or ())
+    keep = np.concatenate([[True], np.diff(found[names[0]]) > 0])
+    return {name: found[name][keep] for name in names}
 
 
 def stacked(x: dict[str, np.ndarray], names: Sequence[str]) -> np.ndarray:

@@ -37,7 +37,7 @@ def test_a_real_pendulum_that_swings_freely():
     """Fitted to some swings, the numbers predict another one several times better, and with the measured period."""
     if not (REAL / "multiarm_pendulum_freeswing").exists():
         pytest.skip("the recordings of multiarm_pendulum_freeswing are not here")
-    case = replace(free_swing(REAL), segments=(6, 4))
+    case = replace(free_swing(REAL), segments=(4, 3), ahead=0.6)
     at = ready(case)
     found = fit(case.robot, at.train, case.robot.prior, at.floor, rounds=1, threads=1)
     before, after = (judge(case.robot, at.test, found.noise, e) for e in (case.robot.space.nominal, found.e))
