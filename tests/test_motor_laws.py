@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 
 import numpy as np
 import pytest
 
 from isthmus.cli.main import main
+from isthmus.data.episode import Episode
 from isthmus.errors import BadInput
-from isthmus.identify.actuator import Tried, choose, climb_bench
+from isthmus.gap.segments import cut
+from isthmus.gap.tracks import tracks
+from isthmus.identify import actuator
+from isthmus.identify.actuator import Tried, choose, climb, climb_bench
 from isthmus.identify.bench import COLUMNS, read_bench
 from isthmus.identify.ladder import LADDER, figures, params, settled
 from isthmus.identify.law import put_law
+from isthmus.identify.rollout import silent
 from isthmus.robots import get_robot
 from isthmus.sim.actuators import Actuators
+from isthmus.sim.engine import Engine
 from isthmus.sim.unit import Unit
 
 RNG = np.random.default_rng
@@ -131,3 +138,30 @@ def test_the_command_writes_a_law_that_a_robot_takes(tmp_path, capsys):
     ):
         assert main(["actuator", *wrong]) == 2
         assert hint in capsys.readouterr().err
+
+
+def test_a_law_with_more_figures_fits_no_worse(monkeypatch):
+    """From motion alone: each law starts where the one below ended, so that a figure which is not needed does no harm."""
+    robot = get_robot("pendulum")
+    fixed = robot.prior.fix({n: robot.space[n].nominal for n in robot.space.names if n not in ("joint_friction", "strength")})
+    engine, rng = Engine(robot, 1, threads=1), RNG(0)
+    engine.apply(robot.space.nominal[None], engine.all)
+    engine.reset(engine.all)
+    ticks = np.arange(160)
+    targets = 1.2 * np.sin(2 * np.pi * (0.2 + 0.004 * ticks) * ticks / 50)[:, None]
+    signals = {"joint_pos": [], "joint_vel": []}
+    for u in targets:
+        for rows, y, noise in zip(signals.values(), engine.noiseless()[0], (0.001, 0.05), strict=True):
+            rows.append([y + noise * rng.standard_normal()])
+        engine.replay(u[None])
+    episode = Episode(robot.contract, ticks / 50, {n: np.array(v) for n, v in signals.items()}, targets, targets)
+    segments = cut(tracks([episode], robot.contract, 0.02), robot, 15)
+    held = np.arange(len(segments)) % 3 == 1
+    monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
+    noise = np.array([0.001, 0.05])
+    found, _ = climb(robot, segments.take(~held), segments.take(held), fixed, noise, ("hinge",), threads=1)
+    laws = [t for t in found.tried if t.name != "network"]
+    assert [t.name for t in laws] == ["as believed", "limits", "stribeck", "load"]
+    for below, above in itertools.pairwise(laws):
+        assert above.fitted < 1.05 * below.fitted
+    assert found.chosen == "as believed"

@@ -128,6 +128,7 @@ def climb(
     extra: tuple[Param, ...] = ()
     tried: list[Tried] = []
     found: dict[str, tuple[tuple[Param, ...], np.ndarray]] = {}
+    e = belief.median()
     for i, rung in enumerate((None, *LADDER)):
         report(i / (len(LADDER) + 2))
         new = params(robot, labels, rung) if rung else ()
@@ -136,9 +137,10 @@ def climb(
         extra = (*extra, *new)
         larger, wide = extended(robot, belief, extra)
         names = (*own, *(p.name for p in extra))
-        e = wide.median()
+        # From the law below on: the middle of what a motor could lose is far from any motor.
+        e = np.concatenate([e, [p.nominal for p in new]])
         if names:
-            e = fit(larger, train, wide, noise, names, rounds=2, threads=threads).e
+            e = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads).e
         name = rung.name if rung else "as believed"
         values = {n: float(e[larger.space.index(n)]) for n in names}
         miss = [_relative(larger, part, noise, e, threads) for part in (train, held)]
