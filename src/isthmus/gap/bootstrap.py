@@ -22,18 +22,17 @@ class Measured:
 
 
 def block_draws(groups: np.ndarray, rng: np.random.Generator, draws: int = DRAWS) -> np.ndarray:
-    """Indices, (draws, n), of n pieces drawn in blocks of neighbours; pieces of different `groups`, (n,), are no neighbours."""
+    """Indices, (draws, n), of n pieces drawn in blocks of neighbours that go round within their group.
+
+    `groups`, (n,), ascending, says of each piece in which recording it is.
+    """
     n = len(groups)
     length = max(1, round(n ** (1 / 3)))
-    ends = [min(i + length, i + int((groups[i:] == groups[i]).cumprod().sum())) for i in range(n)]
-    out = np.empty((draws, n), dtype=int)
-    for row in out:
-        picked: list[int] = []
-        while len(picked) < n:
-            first = int(rng.integers(n))
-            picked += range(first, ends[first])
-        row[:] = picked[:n]
-    return out
+    begin = np.searchsorted(groups, groups, side="left")
+    size = np.searchsorted(groups, groups, side="right") - begin
+    first = rng.integers(n, size=(draws, -(-n // length), 1))
+    along = first - begin[first] + np.arange(length)
+    return (begin[first] + along % size[first]).reshape(draws, -1)[:, :n]
 
 
 def interval(

@@ -1,8 +1,8 @@
 """How far recordings are from a simulator: errors of prediction per signal and horizon, and a score.
 
-    one step, many steps    errors at fixed horizons beyond a warm-up, 1 in the right simulator (see `predict`)
-    score                   root mean square over horizons up to SCORED, signals and segments; 1: as good as the sensors
-    replay                  the recorded targets alone, for seconds: when has the simulator lost the robot?
+one step, many steps    errors at fixed horizons beyond a warm-up, 1 in the right simulator (see `predict`)
+score                   root mean square over horizons up to SCORED, signals and segments; 1: as good as the sensors
+replay                  the recorded targets alone, for seconds: when has the simulator lost the robot?
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 from isthmus.data.rate import Rate
 from isthmus.errors import BadInput
 from isthmus.gap.bootstrap import Measured, interval
-from isthmus.gap.predict import Predicted, Predictor, warmed
 from isthmus.gap.parabola import HALF
+from isthmus.gap.predict import Predicted, Predictor, warmed
 from isthmus.gap.residual import Component, Components
 from isthmus.gap.segments import Segments, cut
 from isthmus.gap.tracks import Track

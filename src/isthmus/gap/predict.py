@@ -21,7 +21,7 @@ from isthmus.sim.robot import Robot
 WARM = 0.1
 """s that a start is fitted to, and at least LEAST ticks."""
 LEAST = 5
-ROUNDS, STEPS = 3, 4
+ROUNDS, STEPS = 2, 3
 """Derivatives of a start that are taken, and steps with each."""
 FIRST = 0.03
 """Step of the first derivative, in units of the spread of the starts; later ones are as long as a start is uncertain."""
@@ -57,10 +57,11 @@ class Predictor:
         self.early = Residual(robot, early, noise, (), threads)
         self.whole = Residual(robot, segments, noise, (), threads)
         self.seen = self.whole.seen[:, warm + 1 :]
+        self._starts: dict[bytes, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def __call__(self, e: np.ndarray) -> Predicted:
         """In the world e, (d,)."""
-        xi, _, steps = self._fitted(e)
+        xi, _, steps = self._start(e)
         found = self.whole.linear(NONE, e, xi, NONE, steps)
         dx = found.dx[:, : self.warm + 1]
         covariance = np.linalg.inv(_normal(dx.reshape(len(dx), -1, dx.shape[-1]), self.whole.hold))
@@ -71,10 +72,16 @@ class Predictor:
 
     def worlds(self, e: np.ndarray, near: np.ndarray, expected: np.ndarray) -> list[Predicted]:
         """In each of k worlds, (k, d), with what was expected in a world `near` them: much cheaper than one by one."""
-        xi, dx, _ = self._fitted(near)
+        xi, dx, _ = self._start(near)
         best = suited(self.early, e, np.repeat(xi[None], len(e), axis=0), dx, STEPS)
         r = self.whole(e, best.xi)[:, :, self.warm + 1 :]
         return [Predicted(np.where(self.seen, one, np.nan), expected) for one in r]
+
+    def _start(self, e: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        key = e.tobytes()
+        if key not in self._starts:
+            self._starts[key] = self._fitted(e)
+        return self._starts[key]
 
     def _fitted(self, e: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """ξ, (S, 2 nv), that suits the warm-up, dr/dξ there, (S, n, 2 nv), and steps as long as ξ is uncertain."""
