@@ -161,8 +161,8 @@ def _tell_far(found: Gap) -> None:
     s = f.score
     show.say(f"score  {s.value:.3g} times the noise ({s.low:.3g} to {s.high:.3g}, n = {s.n}); best world {f.worlds.min():.3g}")
     if f.replay is not None:
-        r = f.replay
+        r, after = f.replay, f.replay.lost_after
         show.say(
-            f"replay {r.lost_after.value:.2g} s until it has lost the robot ({r.lost_after.low:.2g} to {r.lost_after.high:.2g}); "
-            f"the right simulator: {r.possible:.2g} s"
+            f"replay {after.value:.2g} s until it has lost the robot ({after.low:.2g} to {after.high:.2g}, n = {after.n});"
         )
+        show.say(f"       the right simulator would hold for {r.possible:.2g} s of {r.time[-1]:.2g} s")

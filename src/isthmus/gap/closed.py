@@ -37,6 +37,8 @@ class Stretch:
     """(T, m)"""
     operator: Mapping[str, np.ndarray]
     """(T, k) per signal of the operator."""
+    first: tuple[Mapping[str, np.ndarray], ...]
+    """What the policy saw before, from when it took over: a tick each, by signal."""
     sent: np.ndarray
     """(kept, m) targets before it, newest first."""
     qpos: np.ndarray
@@ -65,8 +67,7 @@ def stretches(robot: Robot, controller: Controller, episodes: Sequence[Episode],
         best: tuple[int, Track, int] | None = None
         for track in (t for t in found if t.recording == i):
             first, length = _longest(_in_charge(episode, track, rate))
-            first, length = max(first, HALF), length - max(0, HALF - first)
-            if length >= SHORTEST * rate + HALF and (best is None or length > best[2]):
+            if length >= SHORTEST * rate + 2 * HALF and (best is None or length > best[2]):
                 best = first, track, length
         if best is not None:
             first, track, length = best
@@ -98,21 +99,45 @@ def _longest(where: np.ndarray) -> tuple[int, int]:
     return int(starts[i]), int(ends[i] - starts[i])
 
 
-def _stretch(robot: Robot, controller: Controller, reader: StateReader, episode: Episode, track: Track, part: slice) -> Stretch:
-    rows = _held(episode, track, robot.contract.rate)[part]
-    operator = {}
+def _stretch(
+    robot: Robot, controller: Controller, reader: StateReader, episode: Episode, track: Track, charge: slice
+) -> Stretch:
+    """The part of a track in which the policy is in charge, but for the ticks that the guess of a state needs before."""
+    rows, slices = _held(episode, track, robot.contract.rate), robot.contract.slices()
+    begin = max(charge.start, HALF)
+    part = slice(begin, charge.stop)
+    asked = _commands(controller, episode)
+    first = tuple(
+        {name: np.nan_to_num(track.measured[t, slices[name]]) for name in controller.manifest.inputs}
+        | {name: values[rows[t]] for name, values in asked.items()}
+        for t in range(charge.start, begin)
+    )
+    past = np.maximum(begin - 1 - np.arange(past_kept(robot)), 0)
+    qpos, qvel = reader.guess(track.measured[begin - HALF : begin + HALF + 1])
+    return Stretch(
+        recording=track.recording,
+        start=track.start + begin / robot.contract.rate,
+        measured=track.measured[part],
+        target=track.target[part],
+        operator={name: values[rows[part]] for name, values in asked.items()},
+        first=first,
+        sent=track.target[past],
+        qpos=qpos,
+        qvel=qvel,
+    )
+
+
+def _commands(controller: Controller, episode: Episode) -> dict[str, np.ndarray]:
+    """What the operator asked, (ticks, k) per signal that the controller takes."""
+    found = {}
     for signal in controller.manifest.operator:
-        if signal.name not in episode.signals:
+        values = episode.signals.get(signal.name)
+        if values is None:
             raise BadInput(f"the controller takes the command {signal.name!r}, which a recording of it lacks.")
-        operator[signal.name] = np.nan_to_num(episode.signals[signal.name][rows])
-        if operator[signal.name].shape[1] != signal.size:
-            raise BadInput(
-                f"the command {signal.name!r} of a recording does not have the {signal.size} parts of the controller's."
-            )
-    past = np.maximum(part.start - 1 - np.arange(past_kept(robot)), 0)
-    qpos, qvel = reader.guess(track.measured[part.start - HALF : part.start + HALF + 1])
-    start = track.start + part.start / robot.contract.rate
-    return Stretch(track.recording, start, track.measured[part], track.target[part], operator, track.target[past], qpos, qvel)
+        if values.shape[1] != signal.size:
+            raise BadInput(f"the command {signal.name!r} of a recording does not have the controller's {signal.size} parts.")
+        found[signal.name] = np.nan_to_num(values)
+    return found
 
 
 def relive(
@@ -132,7 +157,10 @@ def relive(
     qpos, qvel = np.tile(stretch.qpos, (n, 1)), np.tile(stretch.qvel, (n, 1))
     engine.reset(engine.all, qpos, qvel, np.tile(stretch.sent, (n, 1, 1)))
     asked = _asked(controller, robot)
-    memories = [_blank(controller) for _ in range(n)]
+    memory = {name: np.zeros_like(value) for name, value in controller.memory.items()}
+    for signals in stretch.first:
+        _tick(controller, memory, signals)
+    memories = [{name: value.copy() for name, value in memory.items()} for _ in range(n)]
     y, u = np.full((n, T, robot.contract.width), np.nan), np.full((n, T, robot.contract.target.size), np.nan)
     alive = np.ones(n, bool)
     for t in range(T):
@@ -153,10 +181,6 @@ def relive(
 def _asked(controller: Controller, robot: Robot) -> list[int]:
     """The controller's targets in the robot's order."""
     return [controller.manifest.robot.target.component(label) for label in robot.contract.target.labels]
-
-
-def _blank(controller: Controller) -> dict[str, np.ndarray]:
-    return {name: np.zeros_like(value) for name, value in controller.memory.items()}
 
 
 def _tick(controller: Controller, memory: dict[str, np.ndarray], signals: Mapping[str, np.ndarray]) -> np.ndarray:
