@@ -80,9 +80,9 @@ def run(args: Args) -> int:
     }
     if args.out is not None:
         from isthmus.files import atomic_write
-        from isthmus.studio.gap import page
+        from isthmus.studio.report.gap import gap_page
 
-        atomic_write(args.out, page(found, show.plain(record)).encode())
+        atomic_write(args.out, gap_page(found, show.plain(record)).encode())
     if args.json:
         show.emit(record | {"report": str(args.out) if args.out else None, "seconds": time.perf_counter() - began})
         return 0
