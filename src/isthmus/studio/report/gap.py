@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ def gap_page(found: Gap, record: dict[str, Any], verdict: Section | None = None)
         rows = [["refused" if f.refused else "handled", str(f)] for f in found.findings]
         sections.append(Section("What is wrong with the recordings", table(["", "finding"], rows), "findings"))
     sections.append(Section("Tables", _tables(found, record), "tables"))
-    title = f"The gap of {record['robot']} in {', '.join(found.names)}"
+    title = f"The gap of {record['robot']} in {', '.join(Path(name).name for name in found.names)}"
     data: dict[str, Any] = {"record": record}
     if found.coverage is not None:
         data["scatter"] = scatter.data(found.coverage, found.names)
