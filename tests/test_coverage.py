@@ -74,7 +74,7 @@ def replace_signals(stretch, worlds: Lived, i: int):
 
 
 def test_a_shifted_world_is_found(controller, lived):
-    stretch, worlds = lived
+    _, worlds = lived
     e = PENDULUM.space.nominal.copy()
     e[PENDULUM.space.index("strength")] = 1.5
     e[PENDULUM.space.index("joint_damping")] = 0.0

@@ -114,8 +114,8 @@ def _behaviour(found: Gap) -> str:
 
 def _coverage(c: Coverage, names: tuple[str, ...]) -> str:
     text = (
-        f"{_rate(c.uncovered)} of recorded windows are further from every simulated one than simulated ones are from each other; "
-        f"{100 * c.alarms:g} % would be by chance, and a world has as many with p = {c.p_uncovered:.2g}. Recordings and worlds "
+        f"{_rate(c.uncovered)} of recorded windows are further from every simulated one than simulated ones are from "
+        f"each other; {100 * c.alarms:g} % would be by chance, and a world has as many with p = {c.p_uncovered:.2g}. Recordings and worlds "
         f"as a whole: energy distance {c.energy:.3g}, p = {c.p_alike:.2g}."
     )
     svg = scatter.scatter(c, names)

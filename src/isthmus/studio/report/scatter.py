@@ -23,10 +23,10 @@ def scatter(c: Coverage, names: Sequence[str]) -> str:
     sim = np.unique(np.linspace(0, len(c.sim) - 1, SHOWN).round().astype(int))
     ax, ay = _axis(c, 0, 56, WIDTH - 16), _axis(c, 1, HEIGHT - 42, 12)
     parts = [f'<g class="grids">{grid(ax, ay)}</g>']
-    for i in sim:
+    for i in sim.tolist():
         x, y = ax(c.sim[i, 0]), ay(c.sim[i, 1])
         parts.append(f'<circle class="sim" data-s="{i}" cx="{x}" cy="{y}" r="2"/>')
-    for i in np.argsort(c.distance, kind="stable"):
+    for i in np.argsort(c.distance, kind="stable").tolist():
         kind = "far" if c.distance[i] > 1.0 else "near"
         text = f"{names[c.recording[i]]}, {c.second[i]:.2f} s, {c.distance[i]:.2f} times the threshold"
         parts.append(
