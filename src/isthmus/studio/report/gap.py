@@ -114,9 +114,9 @@ def _behaviour(found: Gap) -> str:
 
 def _coverage(c: Coverage, names: tuple[str, ...]) -> str:
     text = (
-        f"{_rate(c.uncovered)} of recorded windows are further from every simulated one than simulated ones are from "
-        f"each other; {100 * c.alarms:g} % would be by chance, and a world has as many with p = {c.p_uncovered:.2g}. Recordings and worlds "
-        f"as a whole: energy distance {c.energy:.3g}, p = {c.p_alike:.2g}."
+        f"{_rate(c.uncovered)} of recorded windows are further from every simulated one than simulated ones are from each "
+        f"other; {100 * c.alarms:g} % would be by chance, and a world has as many with p = {c.p_uncovered:.2g}. "
+        f"Recordings and worlds as a whole: energy distance {c.energy:.3g}, p = {c.p_alike:.2g}."
     )
     svg = scatter.scatter(c, names)
     caption = "Windows of 0.2 s. Grey: simulated. Blue: recorded and covered. Red: recorded and covered by no simulated one."

@@ -28,7 +28,7 @@ def scatter(c: Coverage, names: Sequence[str]) -> str:
         parts.append(f'<circle class="sim" data-s="{i}" cx="{x}" cy="{y}" r="2"/>')
     for i in np.argsort(c.distance, kind="stable").tolist():
         kind = "far" if c.distance[i] > 1.0 else "near"
-        text = f"{names[c.recording[i]]}, {c.second[i]:.2f} s, {c.distance[i]:.2f} times the threshold"
+        text = f"{names[int(c.recording[i])]}, {c.second[i]:.2f} s, {c.distance[i]:.2f} times the threshold"
         parts.append(
             f'<a href="#window-{i}"><circle class="{kind}" data-r="{i}" cx="{ax(c.real[i, 0])}" cy="{ay(c.real[i, 1])}" r="4">'
             f"<title>{escape(text)}</title></circle></a>"
