@@ -21,9 +21,9 @@ from mujoco import minimize, sysid
 
 from bench.planted import Problem, Work
 from isthmus.errors import BadInput
+from isthmus.gap.loss import loss, weights
 from isthmus.gap.segments import Segments
 from isthmus.gap.tangent import integrate
-from isthmus.identify.descend import loss, weights
 from isthmus.sim.sources import column_sources
 from isthmus.world import Param, Target
 

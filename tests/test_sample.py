@@ -18,6 +18,7 @@ from isthmus.data.recording import write
 from isthmus.errors import BadInput
 from isthmus.gap.residual import Linear, Residual
 from isthmus.gap.segments import cut
+from isthmus.gap.starts import suited
 from isthmus.gap.tracks import tracks
 from isthmus.identify.believed import Believed, believed
 from isthmus.identify.ensemble import Draws, autocorrelation, split_rhat, wander
@@ -27,7 +28,6 @@ from isthmus.identify.prior import Prior, prior
 from isthmus.identify.sample import drawn, sample
 from isthmus.identify.search import SUSPICIOUS, best_fit, left, search
 from isthmus.identify.standin import Leaps, Lessons, features
-from isthmus.identify.starts import suited
 from isthmus.identify.study import study
 from isthmus.identify.twin import Twin
 from isthmus.robots import get_robot

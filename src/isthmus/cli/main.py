@@ -24,6 +24,7 @@ VERBS = {
     "export": "write a policy as a controller for the robot",
     "robot": "a virtual robot in its own process, on the same link as hardware",
     "run": "run a controller on a robot, under a guard, and record it",
+    "gap": "how far recordings are from the simulator, and what no simulated world covers",
     "identify": "find a robot's numbers from recordings of it, with intervals",
     "excite": "the experiment that tells most about a robot",
     "actuator": "find the law of its motors, from torques or from motion alone",

@@ -63,7 +63,7 @@ def cut(found: Sequence[Track], robot: Robot, ticks: int, every: int = 0) -> Seg
     """Pieces of `ticks` ticks, one every `every` (0: one after the other)."""
     every, kept = every or ticks, past_kept(robot)
     rows: list[tuple] = []
-    reader = _StateReader(robot)
+    reader = StateReader(robot)
     for track in found:
         for first in range(HALF, len(track) - ticks, every):
             past = np.maximum(first - 1 - np.arange(kept), 0)
@@ -88,7 +88,7 @@ def cut(found: Sequence[Track], robot: Robot, ticks: int, every: int = 0) -> Seg
     return Segments(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
-class _StateReader:
+class StateReader:
     """From a few ticks of signals to qpos and qvel at the middle one."""
 
     def __init__(self, robot: Robot):

@@ -16,11 +16,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isthmus.gap.loss import loss, weights
 from isthmus.gap.residual import Linear, Residual
 from isthmus.identify.prior import Prior
 
-SOFT = 3.0
-"""Residuals beyond this many σ count by their size instead of its square."""
 DAMPINGS = np.array([0.0, 1e-1, 1.0, 1e1])
 """Tried side by side in every step, times the present damping."""
 KEEPS = 0.5
@@ -52,16 +51,6 @@ class Point:
     xi: np.ndarray
     """(S, 2 nv) moves of the starts, in units of their spread."""
     cost: float
-
-
-def weights(r: np.ndarray) -> np.ndarray:
-    """Of each residual in the normal equations: 1 where small, falling as SOFT / |r|."""
-    return 1.0 / np.sqrt(1.0 + (r / SOFT) ** 2)
-
-
-def loss(r: np.ndarray) -> np.ndarray:
-    """ρ(r): r²/2 where small, SOFT · |r| where large."""
-    return SOFT**2 * (np.sqrt(1.0 + (r / SOFT) ** 2) - 1.0)
 
 
 class Normal:

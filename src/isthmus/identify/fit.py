@@ -18,9 +18,10 @@ from functools import cached_property
 
 import numpy as np
 
+from isthmus.gap.loss import weights
 from isthmus.gap.residual import Components, Residual
 from isthmus.gap.segments import Segments
-from isthmus.identify.descend import Normal, descend, information, weights
+from isthmus.identify.descend import Normal, descend, information
 from isthmus.identify.ensemble import Draws
 from isthmus.identify.information import Direction, undetermined
 from isthmus.identify.prior import Prior, prior

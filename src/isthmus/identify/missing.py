@@ -17,9 +17,10 @@ import mujoco
 import numpy as np
 import torch
 
+from isthmus.gap.loss import loss, weights
 from isthmus.gap.residual import Residual
 from isthmus.gap.segments import Segments
-from isthmus.identify.descend import descend, loss, weights
+from isthmus.identify.descend import descend
 from isthmus.identify.members import Members
 from isthmus.identify.prior import prior
 from isthmus.identify.rollout import features, motors_of, silent, with_force

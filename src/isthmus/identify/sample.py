@@ -15,14 +15,15 @@ from dataclasses import replace
 
 import numpy as np
 
+from isthmus.gap.loss import loss, weights
 from isthmus.gap.residual import Residual
 from isthmus.gap.segments import Segments
+from isthmus.gap.starts import Suited, finished, suited
 from isthmus.identify.believed import Believed, believed
-from isthmus.identify.descend import FIRST, Normal, loss, weights
+from isthmus.identify.descend import FIRST, Normal
 from isthmus.identify.ensemble import Draws, walkers_for, wander
 from isthmus.identify.fit import Fit
 from isthmus.identify.standin import Leaps, Lessons, StandIn
-from isthmus.identify.starts import Suited, finished, suited
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 

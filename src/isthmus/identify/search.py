@@ -19,10 +19,10 @@ import numpy as np
 
 from isthmus.gap.residual import Residual
 from isthmus.gap.segments import Segments
+from isthmus.gap.starts import suited
 from isthmus.identify.descend import FIRST
 from isthmus.identify.fit import Fit, fit, free
 from isthmus.identify.prior import prior
-from isthmus.identify.starts import suited
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.gap.loss import loss, weights
 from isthmus.gap.residual import Residual
-from isthmus.identify.descend import loss, weights
 
 SHORTER = 0.3
 """A step that made a segment worse is tried again at this share of its length."""

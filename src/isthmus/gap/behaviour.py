@@ -1,0 +1,252 @@
+"""What a robot does, in numbers that a recording and a simulation have alike: everything is read from signals alone.
+
+tracking    the task's own score and metrics, with the state guessed from the signals
+motion      how much each signal moves, its rhythm, how much targets change
+energy      torques and power as the motors' law has them
+contact     of feet, by which of them are lowest: share of time on the ground, steps per second, length of a stance
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from isthmus.data.rate import Rate
+from isthmus.gap.closed import Lived, Stretch
+from isthmus.gap.parabola import HALF
+from isthmus.gap.segments import STANCE, StateReader
+from isthmus.sim.robot import Robot
+from isthmus.sim.sources import target_joints
+
+LOOKS = 400
+"""Ticks of a world at which its state is guessed, where the task needs it, at most."""
+TAIL = 0.05
+"""A recording is outside if fewer worlds than this share are as far from the middle."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    group: str
+    name: str
+    unit: str
+    recorded: float
+    worlds: np.ndarray
+    """(n,)"""
+
+    @property
+    def middle(self) -> float:
+        return float(np.nanmedian(self.worlds))
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        low, high = np.nanquantile(self.worlds, [0.05, 0.95])
+        return float(low), float(high)
+
+    @property
+    def as_far(self) -> Rate:
+        """Share of worlds that are as far from the middle as the recording."""
+        good = self.worlds[np.isfinite(self.worlds)]
+        return Rate.of(int((np.abs(good - self.middle) >= abs(self.recorded - self.middle)).sum()), len(good))
+
+    @property
+    def outside(self) -> bool:
+        return self.as_far.rate < TAIL
+
+    def to_dict(self) -> dict[str, Any]:
+        low, high = self.ends
+        own = {"group": self.group, "name": self.name, "unit": self.unit, "recorded": self.recorded}
+        return own | {"simulated": self.middle, "low": low, "high": high, "as_far": vars(self.as_far), "outside": self.outside}
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    measures: tuple[Measure, ...]
+    failed: Rate
+    """Share of worlds whose physics or policy failed on the way."""
+
+    @property
+    def p(self) -> float:
+        """How likely a world of the belief is to have some measure as far out as the recording has.
+
+        Of the largest distance of any measure, each in units of its own spread over the worlds: many measures are looked at,
+        and one of them is always far out.
+        """
+        recorded, worlds = [], []
+        for m in self.measures:
+            spread = np.nanmedian(np.abs(m.worlds - m.middle))
+            if np.isfinite(spread) and spread > 0 and np.isfinite(m.recorded):
+                recorded.append(abs(m.recorded - m.middle) / spread)
+                worlds.append(np.abs(m.worlds - m.middle) / spread)
+        if not recorded:
+            return float("nan")
+        largest = np.nanmax(np.nan_to_num(np.array(worlds)), axis=0)
+        return float((1 + (largest >= max(recorded)).sum()) / (1 + len(largest)))
+
+
+def behaviour(robot: Robot, task: Any, parts: Sequence[tuple[Stretch, Lived]]) -> Behaviour:
+    """The recordings and the worlds that lived through the same; each measure is averaged over the recordings."""
+    recorded = [measures(robot, task, Lived(s.measured[None], s.target[None]), s.operator) for s, _ in parts]
+    simulated = [measures(robot, task, lived, s.operator) for s, lived in parts]
+    share = np.array([len(s) for s, _ in parts], float) / sum(len(s) for s, _ in parts)
+    found = []
+    for key in recorded[0]:
+        group, name, unit = key
+        mine = sum(w * r[key][0] for w, r in zip(share, recorded, strict=True))
+        worlds = sum(w * s[key] for w, s in zip(share, simulated, strict=True))
+        if np.isfinite(mine) and np.isfinite(worlds).any():
+            found.append(Measure(group, name, unit, float(mine), np.asarray(worlds)))
+    broken = np.any([np.isnan(lived.target[:, -1]).any(axis=1) for _, lived in parts], axis=0)
+    return Behaviour(tuple(found), Rate.of(int(broken.sum()), len(broken)))
+
+
+Key = tuple[str, str, str]
+
+
+def measures(robot: Robot, task: Any, lived: Lived, operator: Mapping[str, np.ndarray]) -> dict[Key, np.ndarray]:
+    """(group, name, unit) -> (n,), of n worlds; NaN where a world did not live to the end."""
+    y, u, slices = lived.measured, lived.target, robot.contract.slices()
+    found: dict[Key, np.ndarray] = {}
+    torque, speed, _ = motor_signals(robot, y, u)
+    states = _States(robot, y)
+    if task is not None:
+        found |= _tracking(task, states, y, u, torque, operator)
+    with np.errstate(all="ignore"):
+        for signal in robot.contract.signals:
+            values = y[..., slices[signal.name]]
+            unit = signal.unit if len(set(signal.units)) == 1 else ""
+            found["motion", f"{signal.name} spread", unit] = np.sqrt(np.var(values, axis=1).mean(-1))
+        found["motion", "rhythm", "Hz"] = _rhythm(u, robot.contract.rate)
+        change = np.diff(u, axis=1) * robot.contract.rate
+        found["motion", "target change", f"{robot.contract.target.units[0]}/s"] = np.sqrt((change**2).mean((1, 2)))
+        found["energy", "effort", "N·m" if speed is not None else robot.contract.target.units[0]] = np.abs(torque).mean((1, 2))
+        if speed is not None:
+            found["energy", "power", "W"] = np.abs(torque * speed).sum(-1).mean(1)
+    if robot.feet:
+        found |= _contact(states.feet(), robot.contract.rate / states.every)
+    return found
+
+
+def motor_signals(robot: Robot, y: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """Torques (n, T, m) that the motors' law asks for, and speeds and angles of their joints where they are measured."""
+    contract = robot.contract
+    qd, q = (_of_motors(robot, y, name) for name in ("joint_vel", "joint_pos"))
+    if robot.motors.drive == "effort" or q is None or qd is None:
+        return u, qd, q
+    kp, kd = (np.array(contract.gains.get(k, (0.0,) * u.shape[-1])) for k in ("kp", "kd"))
+    limit = np.array(contract.safety.effort or (np.inf,) * u.shape[-1])
+    return np.clip(kp * (u - q) - kd * qd, -limit, limit), qd, q
+
+
+def _of_motors(robot: Robot, y: np.ndarray, name: str) -> np.ndarray | None:
+    """A signal of joints in the order of the motors, (n, T, m), if it has them all."""
+    contract = robot.contract
+    if not contract.has(name) or not set(contract.target.labels) <= set(contract[name].labels):
+        return None
+    return y[..., contract.slices()[name]][..., [contract[name].component(label) for label in contract.target.labels]]
+
+
+def _rhythm(u: np.ndarray, rate: float) -> np.ndarray:
+    """Mean frequency of the targets, weighted by power, (n,)."""
+    power = np.abs(np.fft.rfft(u - u.mean(axis=1, keepdims=True), axis=1)) ** 2
+    frequency = np.fft.rfftfreq(u.shape[1], 1.0 / rate)
+    return (power.sum(-1) * frequency).sum(1) / power.sum((1, 2))
+
+
+class _States:
+    """States guessed from signals, every few ticks."""
+
+    def __init__(self, robot: Robot, y: np.ndarray):
+        self.robot, self.y = robot, y
+        T = y.shape[1]
+        self.every = max(1, T // LOOKS) if not robot.feet else 1
+        self.ticks = np.arange(HALF, T - HALF, self.every)
+        self._found: tuple[np.ndarray, np.ndarray] | None = None
+
+    def both(self) -> tuple[np.ndarray, np.ndarray]:
+        """qpos, (n, looks, nq), and qvel, (n, looks, nv)."""
+        if self._found is None:
+            reader, model = StateReader(self.robot), self.robot.model
+            n, k = len(self.y), len(self.ticks)
+            q, v = np.full((n, k, model.nq), np.nan), np.full((n, k, model.nv), np.nan)
+            for i in range(n):
+                for j, t in enumerate(self.ticks):
+                    around = self.y[i, t - HALF : t + HALF + 1]
+                    if np.isfinite(around[HALF]).any():
+                        q[i, j], v[i, j] = reader.guess(around)
+            self._found = q, v
+        return self._found
+
+    def feet(self) -> np.ndarray:
+        """Whether each foot is among the lowest, (n, looks, feet)."""
+        q, _ = self.both()
+        model = self.robot.model
+        data = mujoco.MjData(model)
+        ids = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, name) for name in self.robot.feet]
+        down = np.zeros((*q.shape[:2], len(ids)), bool)
+        for i in range(len(q)):
+            for j in range(q.shape[1]):
+                data.qpos[:] = np.nan_to_num(q[i, j])
+                mujoco.mj_kinematics(model, data)
+                low = data.geom_xpos[ids, 2] - model.geom_size[ids, 0]
+                down[i, j] = low <= low.min() + STANCE
+        return down
+
+
+def _contact(down: np.ndarray, rate: float) -> dict[Key, np.ndarray]:
+    landed = (down[:, 1:] & ~down[:, :-1]).sum((1, 2)) / down.shape[2]
+    seconds = down.shape[1] / rate
+    with np.errstate(all="ignore"):
+        return {
+            ("contact", "on the ground", "1"): down.mean((1, 2)),
+            ("contact", "steps of a foot", "1/s"): landed / seconds,
+            ("contact", "length of a stance", "s"): np.where(landed > 0, down.mean((1, 2)) * seconds / landed, seconds),
+            ("contact", "uneven feet", "1"): np.ptp(down.mean(1), axis=1),
+        }
+
+
+def _tracking(
+    task: Any, states: _States, y: np.ndarray, u: np.ndarray, torque: np.ndarray, operator: Mapping[str, np.ndarray]
+) -> dict[Key, np.ndarray]:
+    """The task's score and those of its metrics that a state without contact forces has."""
+    import torch
+
+    from isthmus.tasks.state import State, limits_of
+
+    robot, model = states.robot, states.robot.model
+    qpos, qvel = states.both()
+    n, k = qpos.shape[:2]
+    at = states.ticks
+    joints = target_joints(robot, model)
+    columns = joints or ([], [])
+    flat = lambda x: torch.from_numpy(np.ascontiguousarray(x).reshape(n * k, *x.shape[2:])).float()  # noqa: E731
+    commands = next((c for s, c in operator.items() if task.command is not None and s == task.command.signal.name), None)
+    commands = np.zeros((len(y[0]), 1)) if commands is None else commands
+    known: dict[str, Any] = {
+        "qpos": flat(qpos),
+        "qvel": flat(qvel),
+        "joint_pos": flat(qpos[..., columns[0]]),
+        "joint_vel": flat(qvel[..., columns[1]]),
+        "torque": flat(torque[:, at]),
+        "target": flat(u[:, at]),
+        "last_target": flat(u[:, at - 1]),
+        "older_target": flat(u[:, at - 2]),
+        "default": torch.tensor(robot.default, dtype=torch.float32),
+        "limits": limits_of(robot.contract.target),
+        "command": flat(np.tile(commands[at], (n, 1, 1))),
+        "tick": 1.0 / robot.contract.rate,
+        "time": flat(np.tile(at / robot.contract.rate, (n, 1))),
+        "ground": torch.zeros(n * k),
+    }
+    state = State(**{f: known.get(f) for f in State.__dataclass_fields__})  # type: ignore[arg-type]
+    found: dict[Key, np.ndarray] = {}
+    for name, value in (("score", task.score), *task.metrics.items()):
+        try:
+            rows = value(state).reshape(n, k).double().numpy()
+        except (AttributeError, TypeError, IndexError):
+            continue  # it needs what no signal tells
+        found["tracking", name, ""] = rows.mean(axis=1)
+    return found

@@ -1,0 +1,193 @@
+"""The same commands in the simulator: the controller in the loop, from where the recording began, in many worlds.
+
+A `Stretch` is a part of a recording in which the policy was in charge. `relive` runs the controller's own graph through it in
+worlds of its own: it gets what simulated sensors say and the operator's recorded commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.data.episode import Episode
+from isthmus.deploy.controller import Controller
+from isthmus.errors import BadInput
+from isthmus.gap.parabola import HALF
+from isthmus.gap.segments import StateReader, past_kept
+from isthmus.gap.tracks import Track
+from isthmus.sim.engine import Engine
+from isthmus.sim.robot import Robot
+
+LONGEST, SHORTEST = 20.0, 1.0
+"""s of a stretch."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """T ticks of one recording."""
+
+    recording: int
+    start: float
+    """s since the start of the recording."""
+    measured: np.ndarray
+    """(T, width)"""
+    target: np.ndarray
+    """(T, m)"""
+    operator: Mapping[str, np.ndarray]
+    """(T, k) per signal of the operator."""
+    first: tuple[Mapping[str, np.ndarray], ...]
+    """What the policy saw before, from when it took over: a tick each, by signal."""
+    sent: np.ndarray
+    """(kept, m) targets before it, newest first."""
+    qpos: np.ndarray
+    """(nq,) and (nv,): guess of the state at its first tick."""
+    qvel: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+
+@dataclass(frozen=True)
+class Lived:
+    """n worlds over T ticks."""
+
+    measured: np.ndarray
+    """(n, T, width), NaN from where the physics of a world failed."""
+    target: np.ndarray
+    """(n, T, m)"""
+
+
+def stretches(robot: Robot, controller: Controller, episodes: Sequence[Episode], found: Sequence[Track]) -> list[Stretch]:
+    """Of each recording the longest part in which the policy was in charge; none of a recording where that is too short."""
+    rate, out = robot.contract.rate, []
+    reader = StateReader(robot)
+    for i, episode in enumerate(episodes):
+        best: tuple[int, Track, int] | None = None
+        for track in (t for t in found if t.recording == i):
+            first, length = _longest(_in_charge(episode, track, rate))
+            if length >= SHORTEST * rate + 2 * HALF and (best is None or length > best[2]):
+                best = first, track, length
+        if best is not None:
+            first, track, length = best
+            part = slice(first, first + min(length, round(LONGEST * rate)))
+            out.append(_stretch(robot, controller, reader, episode, track, part))
+    return out
+
+
+def _in_charge(episode: Episode, track: Track, rate: float) -> np.ndarray:
+    """(T,) whether the policy was asked: in a recording that does not say, always."""
+    wanted = np.asarray(np.isfinite(episode.wanted).all(axis=1))
+    if not wanted.any():
+        return np.ones(len(track), bool)
+    return wanted[_held(episode, track, rate)]
+
+
+def _held(episode: Episode, track: Track, rate: float) -> np.ndarray:
+    """The tick of the episode that each tick of a track is in."""
+    time = track.start + np.arange(len(track)) / rate
+    return np.clip(np.searchsorted(episode.time, time + 0.25 / rate, side="right") - 1, 0, len(episode) - 1)
+
+
+def _longest(where: np.ndarray) -> tuple[int, int]:
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], where.astype(int), [0]])))
+    starts, ends = edges[::2], edges[1::2]
+    if not len(starts):
+        return 0, 0
+    i = int(np.argmax(ends - starts))
+    return int(starts[i]), int(ends[i] - starts[i])
+
+
+def _stretch(
+    robot: Robot, controller: Controller, reader: StateReader, episode: Episode, track: Track, charge: slice
+) -> Stretch:
+    """The part of a track in which the policy is in charge, but for the ticks that the guess of a state needs before."""
+    rows, slices = _held(episode, track, robot.contract.rate), robot.contract.slices()
+    begin = max(charge.start, HALF)
+    part = slice(begin, charge.stop)
+    asked = _commands(controller, episode)
+    first = tuple(
+        {name: np.nan_to_num(track.measured[t, slices[name]]) for name in controller.manifest.inputs}
+        | {name: values[rows[t]] for name, values in asked.items()}
+        for t in range(charge.start, begin)
+    )
+    past = np.maximum(begin - 1 - np.arange(past_kept(robot)), 0)
+    qpos, qvel = reader.guess(track.measured[begin - HALF : begin + HALF + 1])
+    return Stretch(
+        recording=track.recording,
+        start=track.start + begin / robot.contract.rate,
+        measured=track.measured[part],
+        target=track.target[part],
+        operator={name: values[rows[part]] for name, values in asked.items()},
+        first=first,
+        sent=track.target[past],
+        qpos=qpos,
+        qvel=qvel,
+    )
+
+
+def _commands(controller: Controller, episode: Episode) -> dict[str, np.ndarray]:
+    """What the operator asked, (ticks, k) per signal that the controller takes."""
+    found = {}
+    for signal in controller.manifest.operator:
+        values = episode.signals.get(signal.name)
+        if values is None:
+            raise BadInput(f"the controller takes the command {signal.name!r}, which a recording of it lacks.")
+        if values.shape[1] != signal.size:
+            raise BadInput(f"the command {signal.name!r} of a recording does not have the controller's {signal.size} parts.")
+        found[signal.name] = np.nan_to_num(values)
+    return found
+
+
+def relive(
+    robot: Robot,
+    controller: Controller,
+    stretch: Stretch,
+    e: np.ndarray,
+    seed: int = 0,
+    threads: int = 0,
+    report: Callable[[float], None] = lambda share: None,
+) -> Lived:
+    """What sensors and policy would have said in the worlds e, (n, d)."""
+    n, T, slices = len(e), len(stretch), robot.contract.slices()
+    rng = np.random.default_rng(seed)
+    engine = Engine(robot, n, threads)
+    engine.apply(e, engine.all)
+    qpos, qvel = np.tile(stretch.qpos, (n, 1)), np.tile(stretch.qvel, (n, 1))
+    engine.reset(engine.all, qpos, qvel, np.tile(stretch.sent, (n, 1, 1)))
+    asked = _asked(controller, robot)
+    memory = {name: np.zeros_like(value) for name, value in controller.memory.items()}
+    for signals in stretch.first:
+        _tick(controller, memory, signals)
+    memories = [{name: value.copy() for name, value in memory.items()} for _ in range(n)]
+    y, u = np.full((n, T, robot.contract.width), np.nan), np.full((n, T, robot.contract.target.size), np.nan)
+    alive = np.ones(n, bool)
+    for t in range(T):
+        y[alive, t] = engine.measured(rng)[alive]
+        commands = {name: values[t] for name, values in stretch.operator.items()}
+        for i in np.flatnonzero(alive):
+            signals = {name: y[i, t, slices[name]] for name in controller.manifest.inputs}
+            u[i, t] = _tick(controller, memories[i], signals | commands)[asked]
+        engine.step(np.where(alive[:, None], np.nan_to_num(u[:, t]), np.array(robot.default)))
+        alive &= ~engine.blown & np.isfinite(u[:, t]).all(axis=1)
+        if t % 20 == 0:
+            report(t / T)
+        if engine.blown.any():
+            engine.reset(np.flatnonzero(engine.blown))
+    return Lived(y, u)
+
+
+def _asked(controller: Controller, robot: Robot) -> list[int]:
+    """The controller's targets in the robot's order."""
+    return [controller.manifest.robot.target.component(label) for label in robot.contract.target.labels]
+
+
+def _tick(controller: Controller, memory: dict[str, np.ndarray], signals: Mapping[str, np.ndarray]) -> np.ndarray:
+    """One tick of a world with a memory of its own, which moves on."""
+    for name, value in controller.memory.items():
+        value[:] = memory[name]
+    target = controller.tick(signals)
+    for name, value in controller.memory.items():
+        memory[name][:] = value
+    return target

@@ -1,0 +1,176 @@
+"""What a recording shows that no simulated world does, and whether recordings and worlds are alike at all.
+
+distance     of a window to the nearest simulated one of another episode, on the principal axes
+threshold    that quantile of the distances of each simulated episode to all others which keeps the stated rate of false
+             alarms: a recording that is one more draw from the belief raises no more
+alike        energy distance between recording and worlds; p by letting every world take the place of the recording
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.spatial import KDTree
+from scipy.spatial.distance import cdist
+
+from isthmus.data.rate import Rate
+from isthmus.gap.closed import Lived, Stretch
+from isthmus.gap.windows import Axes, labels, principal, ticks_of, windows
+from isthmus.sim.robot import Robot
+
+ALARMS = 0.01
+"""Stated rate of false alarms, of windows."""
+SWAPS = 999
+"""Exchanges of recordings and worlds that are tried, where there are more than so many."""
+CLOUD = 120
+"""Windows of an episode that the energy distance looks at, at most."""
+
+
+@dataclass(frozen=True)
+class Uncovered:
+    """A window that no simulated world covers."""
+
+    recording: int
+    second: float
+    seconds: float
+    """Its length."""
+    distance: float
+    """In units of the threshold."""
+    why: tuple[str, ...]
+    """The numbers that are furthest from the nearest simulated window, and which way."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    alarms: float
+    """Stated rate."""
+    threshold: float
+    uncovered: Rate
+    """Share of recorded windows."""
+    p_uncovered: float
+    """How likely a world of the belief is to have as large a share."""
+    energy: float
+    """Energy distance."""
+    p_alike: float
+    """How likely it would be so large if the recordings were worlds of the belief."""
+    listed: tuple[Uncovered, ...]
+    """The furthest first."""
+    axes: Axes
+    real: np.ndarray
+    """(N, k + 1) places of the recorded windows; their recording, second and distance in units of the threshold, (N,)."""
+    recording: np.ndarray
+    second: np.ndarray
+    distance: np.ndarray
+    sim: np.ndarray
+    """(M, k + 1) of the simulated ones; their world and second, (M,)."""
+    world: np.ndarray
+    sim_second: np.ndarray
+
+
+def coverage(robot: Robot, parts: Sequence[tuple[Stretch, Lived]], alarms: float = ALARMS, seed: int = 0) -> Coverage | None:
+    """Of recordings against the worlds that lived through the same; None where there are no whole windows."""
+    real = [windows(robot, s.measured[None], s.target[None]) for s, _ in parts]
+    sim = [windows(robot, lived.measured, lived.target) for _, lived in parts]
+    n = len(parts[0][1].target)
+    if not all(len(w.features) for w in real) or not all(len(np.unique(w.episode)) > 1 for w in sim):
+        return None
+    axes = principal(np.concatenate([w.features for w in sim]))
+    real_at = [axes(w.features) for w in real]
+    sim_at = [axes(w.features) for w in sim]
+    # One episode is all that a world did, in all stretches; a recording stands beside the worlds of its own stretch.
+    world = np.concatenate([w.episode for w in sim])
+    cloud = np.concatenate(sim_at)
+    own = left_out(cloud, world)
+    threshold = conformal(own, alarms)
+    distance, nearest = _nearest(cloud, np.concatenate(real_at))
+    hits = distance > threshold
+    shares = np.array([(own[world == i] > threshold).mean() for i in np.unique(world)])
+    energy, p = alike(real_at, [[at[w.episode == i] for i in range(n)] for at, w in zip(sim_at, sim, strict=True)], seed)
+    which = np.concatenate([np.full(len(at), s.recording) for at, (s, _) in zip(real_at, parts, strict=True)])
+    second = np.concatenate([w.start + s.start for w, (s, _) in zip(real, parts, strict=True)])
+    names, length = labels(robot), ticks_of(robot) / robot.contract.rate
+    features, simulated = np.concatenate([w.features for w in real]), np.concatenate([w.features for w in sim])
+    listed = [
+        Uncovered(
+            int(which[i]),
+            float(second[i]),
+            length,
+            float(distance[i] / threshold),
+            _why(features[i], simulated[nearest[i]], axes, names),
+        )
+        for i in np.flatnonzero(hits)[np.argsort(-distance[hits], kind="stable")]
+    ]
+    return Coverage(
+        alarms=alarms,
+        threshold=threshold,
+        uncovered=Rate.of(int(hits.sum()), len(hits)),
+        p_uncovered=float((1 + (shares >= hits.mean()).sum()) / (1 + len(shares))),
+        energy=energy,
+        p_alike=p,
+        listed=tuple(listed),
+        axes=axes,
+        real=np.concatenate(real_at),
+        recording=which,
+        second=second,
+        distance=distance / threshold,
+        sim=cloud,
+        world=world,
+        sim_second=np.concatenate([w.start for w in sim]),
+    )
+
+
+def _nearest(cloud: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    distance, which = KDTree(cloud).query(points)
+    return np.asarray(distance), np.asarray(which)
+
+
+def left_out(cloud: np.ndarray, episode: np.ndarray) -> np.ndarray:
+    """Distance of each point, (M,), to the nearest one of another episode."""
+    out = np.empty(len(cloud))
+    for i in np.unique(episode):
+        mine = episode == i
+        out[mine] = _nearest(cloud[~mine], cloud[mine])[0]
+    return out
+
+
+def conformal(distances: np.ndarray, alarms: float) -> float:
+    """The distance that one more of the same exceeds with a probability of at most `alarms`."""
+    n = len(distances)
+    rank = int(np.ceil((n + 1) * (1.0 - alarms)))
+    return float(np.sort(distances)[min(rank, n) - 1])
+
+
+def alike(real: Sequence[np.ndarray], sim: Sequence[Sequence[np.ndarray]], seed: int = 0) -> tuple[float, float]:
+    """Energy distance between recordings, (N, k) each, and the worlds of each, and its p-value.
+
+    Windows of an episode are not independent, so whole episodes change places: every world takes the place of its recording.
+    """
+    rng = np.random.default_rng(seed)
+    tables = []
+    for mine, worlds in zip(real, sim, strict=True):
+        some = [_thinned(x) for x in (mine, *(w for w in worlds if len(w)))]
+        between = np.array([[cdist(a, b).mean() for b in some] for a in some])
+        n = len(some)
+        others = (between.sum(1) - between.diagonal()) / (n - 1)
+        total = between.sum()
+        within = (total - 2 * between.sum(1) + between.diagonal()) / (n - 1) ** 2
+        tables.append(2 * others - between.diagonal() - within)
+    found = float(sum(t[0] for t in tables) / len(tables))
+    if len(tables) == 1:
+        null = tables[0][1:]
+    else:
+        null = np.mean([rng.choice(t, SWAPS) for t in tables], axis=0)
+    return found, float((1 + (null >= found - 1e-12).sum()) / (1 + len(null)))
+
+
+def _thinned(x: np.ndarray) -> np.ndarray:
+    return x[np.unique(np.linspace(0, len(x) - 1, CLOUD).round().astype(int))]
+
+
+def _why(mine: np.ndarray, nearest: np.ndarray, axes: Axes, names: tuple[str, ...], most: int = 3) -> tuple[str, ...]:
+    """The numbers of a window that differ most from its nearest neighbour, averaged over its looks."""
+    off = ((mine - nearest) / axes.scale).reshape(-1, len(names)).mean(0)
+    order = np.argsort(-np.abs(off), kind="stable")[:most]
+    return tuple(f"{names[i]} {'higher' if off[i] > 0 else 'lower'}" for i in order if abs(off[i]) > 0)
