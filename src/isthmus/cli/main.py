@@ -25,6 +25,7 @@ VERBS = {
     "robot": "a virtual robot in its own process, on the same link as hardware",
     "run": "run a controller on a robot, under a guard, and record it",
     "identify": "find a robot's numbers from recordings of it, with intervals",
+    "watch": "has a unit changed since its twin was fitted: what, since when, what to do",
     "excite": "the experiment that tells most about a robot",
     "actuator": "find the law of its motors, from torques or from motion alone",
     "residual": "learn the force that no number explains",

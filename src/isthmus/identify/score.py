@@ -20,7 +20,7 @@ from isthmus.gap.noise import LEAST, floor
 from isthmus.gap.residual import Components, Linear, Residual, skipped
 from isthmus.gap.segments import Segments, cut
 from isthmus.gap.tracks import own_rate, tracks
-from isthmus.identify.descend import Normal, descend, information, weights
+from isthmus.identify.descend import Normal, descend, information, loss, weights
 from isthmus.identify.fit import KEPT, free, noise_params
 from isthmus.identify.prior import Prior, prior
 from isthmus.sim.robot import Robot
@@ -68,6 +68,8 @@ class Score:
     """(n, d)"""
     F: np.ndarray
     """(n, d, d)"""
+    cost: np.ndarray
+    """(n,) -log likelihood there, up to a constant of the recording."""
     left: np.ndarray
     """(n,) logarithm of the squared error per comparison that no number explains, in units of the noise."""
     freedom: np.ndarray
@@ -135,6 +137,16 @@ def _noise(robot: Robot, belief: Belief, by_itself: np.ndarray) -> np.ndarray:
     return sigma
 
 
+def alone(unit: Unit, name: str, z: np.ndarray) -> Unit:
+    """The unit at z, (d,), with one number to watch: cheaper to score."""
+    space = unit.now.space
+    j, one = space.index(name), space.subset([name])
+    e = unit.e.copy()
+    e[[unit.robot.space.index(n) for n in space.names]] = space.from_unconstrained(z)
+    now, wide = (Prior(one, z[[j]], np.array([[1.0 / p.spread[j] ** 2]])) for p in (unit.now, unit.wide))
+    return replace(unit, e=e, now=now, wide=wide)
+
+
 def score(
     unit: Unit, which: Sequence[int] | None = None, z: np.ndarray | None = None, report: Callable[[float], None] = lambda share: None
 ) -> Score:
@@ -190,7 +202,8 @@ def _together(unit: Unit, which: Sequence[int], z: np.ndarray, step: np.ndarray)
         soft = np.linalg.inv(one.matrix + unit.wide.precision)
         energy = float((weights(one.r) * one.r**2).sum()) / KEPT - float(s @ soft @ s)
         freedom = max(float(residual.seen[mine].sum() - xi[mine].size - np.trace(one.matrix @ soft)), 1.0)
-        rows.append((z, s, one.matrix, np.log(max(energy / freedom, 1e-12)), freedom))
+        cost = float(loss(one.r).sum() + 0.5 * (residual.hold * xi[mine] ** 2).sum())
+        rows.append((z, s, one.matrix, cost, np.log(max(energy / freedom, 1e-12)), freedom))
     # As far as it takes to show in one recording.
     alone = np.mean([np.diag(row[2]) for row in rows], axis=0) + np.diag(unit.wide.precision)
     return Score(*(np.array(column) for column in zip(*rows, strict=True))), np.clip(1.0 / np.sqrt(alone), 1e-3, 0.3)

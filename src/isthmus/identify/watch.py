@@ -17,14 +17,16 @@ import numpy as np
 
 from isthmus.gap.drift import Evidence, Shape, Size, course, evidence, level, size
 from isthmus.identify.information import Direction, undetermined
-from isthmus.identify.score import Score, Unit, score, told
+from isthmus.identify.score import Score, Unit, alone, score, told
 
 MOST = 4
 """Changed numbers that are looked for."""
 AGAIN = 2
 """Times that recordings are scored again with a change that was found."""
+RIVALS, TRIED, STEPS, FARTHEST = 5, 3, 4, 1.5
+"""Numbers that are tried as the one that changed, in how many of the last recordings, in how many steps of at most how far."""
 ALIKE = 3.0
-"""Evidence for another number, in logarithms, that is short of the best by less cannot be told from it."""
+"""Another number whose log likelihood is short of the best by less cannot be told from it."""
 LEVEL_OFF, SCATTER = 0.2, 0.03
 """Of the logarithm of what no number explains: how far off its level may be, and how it scatters beyond the noise."""
 BOUND = 6.0
@@ -85,19 +87,17 @@ def watch(
     """
     said = told(unit) if said is None else said
     scores = score(unit, report=lambda share: report(0.9 * share)) if scores is None else scores
-    known = np.diag(said) * unit.wide.spread**2 >= 1.0
-    names = [n for n, k in zip(unit.now.space.names, known, strict=True) if k]
-    threshold, n = level(alarms, len(names) + 1), len(scores.s)
     test = _Test(unit, scores, unchanged, frozenset(own))
-    first = {name: test.of(name) for name in names}
+    first, threshold = tested(unit, scores, said, alarms, unchanged, own)
+    names, n = [*first], len(scores.s)
     tests, found, first_scores = dict(first), [], scores
     while len(found) < MOST:
         over = {name: at for name, e in tests.items() if (at := e.alarm(threshold)) is not None}
         if not over:
             break
-        name = max(over, key=lambda n: tests[n].total[-1])
-        near = tuple(o for o, e in tests.items() if o != name and e.total[-1] > tests[name].total[-1] - ALIKE)
-        test, change = _explained(test, name, tests[name], min(over.values()), near)
+        rivals = sorted(over, key=lambda n: -tests[n].total[-1])[:RIVALS]
+        name, near, value = _contest(test, {n: tests[n] for n in rivals})
+        test, change = _explained(test, name, tests[name], min(over.values()), near, value)
         found.append(change)
         tests = {o: test.of(o) for o in names if o not in {c.name for c in found}}
     beyond = test.rest(threshold)
@@ -107,6 +107,16 @@ def watch(
         unit, tuple(found), beyond, first_scores.s / F, 1.0 / np.sqrt(F), np.exp(0.5 * test.scores.left[:n]), first,
         undetermined(unit.wide, said, unit.now.mean), threshold, float(np.sqrt(test.wider)), test.scores,
     )  # fmt: skip
+
+
+def tested(
+    unit: Unit, scores: Score, said: np.ndarray, alarms: float, unchanged: int = 0, own: Collection[int] = ()
+) -> tuple[dict[str, Evidence], float]:
+    """Evidence for a change of each number that recordings tell, as if it alone could have changed, and that for an alarm."""
+    known = np.diag(said) * unit.wide.spread**2 >= 1.0
+    names = [n for n, k in zip(unit.now.space.names, known, strict=True) if k]
+    test = _Test(unit, scores, unchanged, frozenset(own))
+    return {name: test.of(name) for name in names}, level(alarms, len(names) + 1)
 
 
 @dataclass(frozen=True)
@@ -167,26 +177,57 @@ class _Test:
         return Change("", at, found, large, shape, since) if large.now > 0 else None
 
 
-def _explained(test: _Test, name: str, found: Evidence, alarm: int, alike: tuple[str, ...]) -> tuple[_Test, Change]:
-    """The change of a number, and the recordings scored with it."""
+def _contest(test: _Test, rivals: dict[str, Evidence]) -> tuple[str, tuple[str, ...], float]:
+    """Which number, changed as it suits it best, explains the last recordings best; those that do so as well; its value.
+
+    Far from the twin's numbers a linearisation says whether something has changed, but not what.
+    """
+    unit, n = test.unit, len(test.scores.s)
+    found = {}
+    for name, told in rivals.items():
+        j, k = unit.now.space.index(name), told.since[0]
+        which = list(range(max(k, n - TRIED), n))
+        at = test.scores.z[-1].copy()
+        at[j] = unit.now.mean[j] + size(*test.series(name), told.shape or "jump", k).now
+        one, best = alone(unit, name, at), (np.inf, 0.0)
+        z = np.clip(one.now.mean, -BOUND, BOUND)
+        for _ in range(STEPS):
+            here = score(one, which, z)
+            best = min(best, (float((here.cost - test.scores.cost[which]).sum()), float(z[0])))
+            step = here.s.sum(0) / (here.F.sum(0)[0] + one.wide.precision[0])
+            z = np.clip(z + np.clip(step, -FARTHEST, FARTHEST), -BOUND, BOUND)
+        found[name] = best
+    name = min(found, key=lambda o: found[o])
+    alike = tuple(o for o in found if o != name and found[o][0] < found[name][0] + ALIKE)
+    return name, alike, found[name][1]
+
+
+def _explained(
+    test: _Test, name: str, found: Evidence, alarm: int, alike: tuple[str, ...], value: float
+) -> tuple[_Test, Change]:
+    """The change of a number to a value, and the recordings scored with it."""
     unit = test.unit
     j = unit.now.space.index(name)
+    moved = unit.now.mean[j] + (value - unit.now.mean[j]) * _share(found, len(test.scores.s))
     for _ in range(AGAIN):
-        k, shape = found.since[0], found.shape or "jump"
-        moved = unit.now.mean[j] + size(*test.series(name), shape, k).course
-        moved = np.clip(moved, -BOUND, BOUND)
-        scores = test.scores
-        for groups in _groups(moved[k:]):
-            which = k + groups
-            z = scores.z[which[0]].copy()
-            z[j] = moved[which].mean()
-            scores = scores.put(which, score(unit, which.tolist(), z))
+        k, scores = found.since[0], test.scores
+        for part in _groups(moved[k:]):
+            z = scores.z[k + part[0]].copy()
+            z[j] = moved[k + part].mean()
+            scores = scores.put(k + part, score(unit, (k + part).tolist(), z))
         test = replace(test, scores=scores)
         found = test.of(name)
-    k, shape = found.since[0], found.shape
-    large = size(*test.series(name), shape or "jump", k)
-    change = Change(name, alarm, found, large, shape, found.since, alike)
+        moved = unit.now.mean[j] + size(*test.series(name), found.shape or "jump", found.since[0]).course
+        moved = np.clip(moved, -BOUND, BOUND)
+    large = size(*test.series(name), found.shape or "jump", found.since[0])
+    change = Change(name, alarm, found, large, found.shape, found.since, alike)
     return replace(test, known=(*test.known, change)), change
+
+
+def _share(found: Evidence, n: int) -> np.ndarray:
+    """Of the change after the last recording, at each one, (n,)."""
+    u = course(n, found.shape or "jump", found.since[0])
+    return u / u[-1]
 
 
 def _groups(values: np.ndarray, most: int = 6) -> list[np.ndarray]:
