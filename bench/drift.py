@@ -95,9 +95,9 @@ def _quiet(unit: Unit, scores: Score, said: np.ndarray, stated: float) -> dict[s
 
 
 def _earliest(unit: Unit, scores: Score, said: np.ndarray, stated: float) -> int | None:
-    from isthmus.identify.watch import tested
+    from isthmus.identify.watch import examine
 
-    tests, threshold = tested(unit, scores, said, stated)
+    tests, threshold = examine(unit, scores, said, stated)
     return min((at for t in tests.values() if (at := t.alarm(threshold)) is not None), default=None)
 
 

@@ -218,7 +218,7 @@ def _record(
     order = ("none", "re-identification", "retraining")
     needed = max([c["needed"] for c in changes] + (["re-identification"] if beyond else ["none"]), key=order.index)
     parameters = {}
-    for j, name in enumerate(found.unit.now.space.names):
+    for name in found.unit.now.space.names:
         test = found.evidence.get(name)
         parameters[name] = {"watched": test is not None, "evidence": np.exp(np.minimum(test.total, 600.0)) if test else None}
     return {
@@ -248,15 +248,17 @@ def _tell(record: dict[str, Any], found: Watched, files: Sequence[str]) -> None:
     n = len(files)
     watched = len(found.evidence)
     show.say(
-        f"{record['robot']}: {n} recording{'s' * (n > 1)}, {watched} of {len(record['parameters'])} parameters watched; a false "
-        f"alarm in these recordings has a probability of at most {100 * record['false_alarm_at_most']:.2g} %."
+        f"{record['robot']}: {n} recording{'s' * (n > 1)}, {watched} of {len(record['parameters'])} parameters watched; a "
+        f"false alarm in these recordings has a probability of at most {100 * record['false_alarm_at_most']:.2g} %."
     )
     rows = []
     for c in record["changes"]:
         name = " or ".join([c["name"], *c["alike"]])
         rows.append(
-            [name, c["unit"], f"{c['before']:.4g}", f"{c['after']:.4g}", f"{c['low']:.4g} to {c['high']:.4g}"]
-            + [c["shape"] or "jump or drift", c["since"]["file"], c["alarm"]["file"], c["cause"] or "–", c["needed"]]
+            [
+                *(name, c["unit"], f"{c['before']:.4g}", f"{c['after']:.4g}", f"{c['low']:.4g} to {c['high']:.4g}"),
+                *(c["shape"] or "jump or drift", c["since"]["file"], c["alarm"]["file"], c["cause"] or "–", c["needed"]),
+            ]
         )
     if rows:
         columns = ["parameter", "unit", "was", "is", "90 %", "how", "since", "certain after", "perhaps", "needed"]

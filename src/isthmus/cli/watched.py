@@ -30,8 +30,10 @@ def picture(path: Path, found: Watched, files: Sequence[str]) -> None:
         j, one = space.index(name), space.subset([name])
         y, error = found.estimates[:, j], 1.645 * found.errors[:, j]
         middle = found.unit.now.mean[j]
-        value, low, high = (one.from_unconstrained((middle + np.clip(x, -8, 8))[:, None])[:, 0] for x in (y, y - error, y + error))
-        axis.errorbar(at, value, (np.maximum(value - low, 0), np.maximum(high - value, 0)), fmt="o", ms=3, lw=1, color="tab:blue")
+        values = lambda x: one.from_unconstrained((middle + np.clip(x, -8, 8))[:, None])[:, 0]  # noqa: B023, E731
+        value, low, high = values(y), values(y - error), values(y + error)
+        bars = np.maximum([value - low, high - value], 0.0)
+        axis.errorbar(at, value, bars, fmt="o", ms=3, lw=1, color="tab:blue")
         axis.axhline(float(one.from_unconstrained(np.array([middle]))[0]), color="grey", lw=0.8)
         axis.set_title(f"{name} [{one.params[0].unit}]" if one.params[0].unit else name, fontsize=9)
         if name in changes:

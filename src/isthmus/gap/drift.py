@@ -25,6 +25,8 @@ SIZES = {"jump": (1.0, 4.0, 16.0), "drift": (0.1, 0.4, 1.6)}
 """Typical changes to look for, in standard deviations of one recording; of a drift, per recording."""
 SURE = 8.0
 """φ² is believed to be 1 as much as if so many recordings had shown it: noise that is explained has a φ of 1."""
+LAST = 3
+"""Recordings at the end, at least, that tell what a drift has come to."""
 TOLD = 0.9
 """Share of the evidence that must speak for one shape, and that the interval of the time holds."""
 
@@ -53,7 +55,7 @@ class Evidence:
     def shape(self) -> Shape | None:
         """None: the recordings do not tell."""
         best = max(SHAPES, key=lambda s: self.by_shape[s])
-        share = np.exp(self.by_shape[best] - np.logaddexp(*self.by_shape.values()))
+        share = np.exp(self.by_shape[best] - np.logaddexp(self.by_shape["jump"], self.by_shape["drift"]))
         return best if share >= TOLD else None
 
     @property
@@ -108,19 +110,26 @@ def evidence(y: np.ndarray, covariance: np.ndarray, unchanged: int = 0) -> Evide
             sized.append(0.5 * count * (np.log(energy) - np.log(left)) - 0.5 * np.log1p(b * wide))
         mean = _log_sum(np.stack(sized), 0) - np.log(len(sized) * len(SHAPES))
         logs[shape] = np.where(possible, mean, -np.inf)
-    both = np.logaddexp(*logs.values())
-    last = {shape: float(_log_sum(log[-1], 0)) for shape, log in logs.items()}
+    both = np.logaddexp(logs["jump"], logs["drift"])
+    last: dict[Shape, float] = {shape: float(_log_sum(log[-1], 0)) for shape, log in logs.items()}
     return Evidence(_log_sum(both, 1), both[-1], last, y, covariance, unchanged)
 
 
 def size(y: np.ndarray, covariance: np.ndarray, shape: Shape, k: int) -> Size:
-    """Of a change that begins at k, by weighted least squares."""
+    """Of a change that begins at k, by weighted least squares; what a drift has come to is told by the last third of it.
+
+    Nothing drifts along a straight line for ever, so that a line through all of it would be sure of the wrong end.
+    """
     root, u = np.linalg.cholesky(covariance), course(len(y), shape, k)
     eps, h = solve_triangular(root, y, lower=True), solve_triangular(root, u, lower=True)
     per_unit = float(h @ eps / (h @ h))
     freedom = SURE + len(y) - 1
     scale = np.sqrt((SURE + float(((eps - h * per_unit) ** 2).sum())) / freedom)
-    return Size(per_unit * u[-1], float(scale * u[-1] / np.sqrt(h @ h)), freedom, per_unit * u)
+    if shape == "jump":
+        return Size(per_unit, float(scale / np.sqrt(h @ h)), freedom, per_unit * u)
+    last = slice(len(y) - max(min(LAST, len(y) - k), (len(y) - k) // 3), len(y))
+    now = float(np.mean(y[last] + per_unit * (u[-1] - u[last])))
+    return Size(now, float(scale * np.sqrt(covariance[last, last].mean())), freedom, per_unit * u)
 
 
 def level(alarms: float, tests: int) -> float:

@@ -241,9 +241,7 @@ def _steps(
     return np.concatenate([moves, bent]), np.concatenate([np.zeros_like(bends), bends])
 
 
-def information(
-    residual: Residual, prior: Prior, at: Point, found: Normal, e: np.ndarray, draws: int = DRAWS
-) -> np.ndarray:
+def information(residual: Residual, prior: Prior, at: Point, found: Normal, e: np.ndarray, draws: int = DRAWS) -> np.ndarray:
     """What the data say about z, (d, d), with what the noise of the starts pretends to say taken out.
 
     A robot at rest says nothing about its friction. But noise makes every fitted start move a little, and a start that moves

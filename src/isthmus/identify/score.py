@@ -118,9 +118,8 @@ def look(
         except BadInput:
             where = files[i] if i < len(files) else f"recording {i + 1}"
             longest = max(map(len, track), default=0) / rate
-            raise BadInput(
-                f"{where} is too short: no stretch of it has {ticks / rate:.2g} s without a hole, the longest has {longest:.2g} s."
-            ) from None
+            text = f"no stretch of it has {ticks / rate:.2g} s without a hole; the longest has {longest:.2g} s"
+            raise BadInput(f"{where} is too short: {text}.") from None
     space = robot.space.subset(names)
     now, wide = prior(belief, space), prior(usual, space)
     return Unit(robot, e, now, wide, noise, tuple(pieces), (ticks - skip) / rate, threads)
@@ -148,7 +147,10 @@ def alone(unit: Unit, name: str, z: np.ndarray) -> Unit:
 
 
 def score(
-    unit: Unit, which: Sequence[int] | None = None, z: np.ndarray | None = None, report: Callable[[float], None] = lambda share: None
+    unit: Unit,
+    which: Sequence[int] | None = None,
+    z: np.ndarray | None = None,
+    report: Callable[[float], None] = lambda share: None,
 ) -> Score:
     """Of the recordings `which`, by default all, at z, (d,), by default the twin's own."""
     every = list(range(len(unit.segments))) if which is None else list(which)

@@ -23,8 +23,9 @@ MOST = 4
 """Changed numbers that are looked for."""
 AGAIN = 2
 """Times that recordings are scored again with a change that was found."""
-RIVALS, TRIED, STEPS, FARTHEST = 5, 3, 4, 1.5
-"""Numbers that are tried as the one that changed, in how many of the last recordings, in how many steps of at most how far."""
+RIVALS, TRIED, STEPS, FARTHEST, SETTLED = 5, 2, 4, 1.5, 0.02
+"""Numbers that are tried as the one that changed, in how many of the last recordings, in how many steps of at most how far,
+and the step at which that is enough."""
 ALIKE = 3.0
 """Another number whose log likelihood is short of the best by less cannot be told from it."""
 LEVEL_OFF, SCATTER = 0.2, 0.03
@@ -88,7 +89,7 @@ def watch(
     said = told(unit) if said is None else said
     scores = score(unit, report=lambda share: report(0.9 * share)) if scores is None else scores
     test = _Test(unit, scores, unchanged, frozenset(own))
-    first, threshold = tested(unit, scores, said, alarms, unchanged, own)
+    first, threshold = examine(unit, scores, said, alarms, unchanged, own)
     names, n = [*first], len(scores.s)
     tests, found, first_scores = dict(first), [], scores
     while len(found) < MOST:
@@ -109,7 +110,7 @@ def watch(
     )  # fmt: skip
 
 
-def tested(
+def examine(
     unit: Unit, scores: Score, said: np.ndarray, alarms: float, unchanged: int = 0, own: Collection[int] = ()
 ) -> tuple[dict[str, Evidence], float]:
     """Evidence for a change of each number that recordings tell, as if it alone could have changed, and that for an alarm."""
@@ -184,11 +185,11 @@ def _contest(test: _Test, rivals: dict[str, Evidence]) -> tuple[str, tuple[str, 
     """
     unit, n = test.unit, len(test.scores.s)
     found = {}
-    for name, told in rivals.items():
-        j, k = unit.now.space.index(name), told.since[0]
+    for name, says in rivals.items():
+        j, k = unit.now.space.index(name), says.since[0]
         which = list(range(max(k, n - TRIED), n))
         at = test.scores.z[-1].copy()
-        at[j] = unit.now.mean[j] + size(*test.series(name), told.shape or "jump", k).now
+        at[j] = unit.now.mean[j] + size(*test.series(name), says.shape or "jump", k).now
         one, best = alone(unit, name, at), (np.inf, 0.0)
         z = np.clip(one.now.mean, -BOUND, BOUND)
         for _ in range(STEPS):
@@ -196,6 +197,8 @@ def _contest(test: _Test, rivals: dict[str, Evidence]) -> tuple[str, tuple[str, 
             best = min(best, (float((here.cost - test.scores.cost[which]).sum()), float(z[0])))
             step = here.s.sum(0) / (here.F.sum(0)[0] + one.wide.precision[0])
             z = np.clip(z + np.clip(step, -FARTHEST, FARTHEST), -BOUND, BOUND)
+            if abs(step[0]) < SETTLED:
+                break
         found[name] = best
     name = min(found, key=lambda o: found[o])
     alike = tuple(o for o in found if o != name and found[o][0] < found[name][0] + ALIKE)
