@@ -27,22 +27,22 @@ from isthmus.identify.fit import fit, posterior
 from isthmus.identify.plant import record, waves
 from isthmus.identify.score import Score, Unit, look, score, told
 from isthmus.identify.study import prepare
-from isthmus.identify.watch import watch
+from isthmus.identify.watch import examine, name_it
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot
 
-SECONDS, FITTED, BEFORE, AFTER, DRAWN = 3.0, 2, 8, 8, 400
+SECONDS, FITTED, BEFORE, AFTER, DRAWN = 2.0, 3, 8, 8, 500
 """Of a recording; recordings fitted to, before and after a change; drawn scores per twin."""
 STATED = (1.0, 10.0, 50.0)
 """False alarms per 1,000 recordings."""
 CHANGES: dict[str, tuple[tuple[str, str, float], ...]] = {
     "pendulum": (
-        ("joint_friction", "jump", 0.05), ("joint_friction", "jump", 0.15), ("joint_friction", "drift", 0.01),
-        ("strength", "drift", -0.02), ("strength", "jump", -0.1), ("payload", "jump", 0.05), ("payload", "jump", 0.15),
+        ("joint_friction", "jump", 0.15), ("joint_friction", "drift", 0.02), ("strength", "drift", -0.03),
+        ("payload", "jump", 0.05), ("payload", "jump", 0.15),
     ),
     "cartpole": (
-        ("cart_friction", "jump", 0.2), ("cart_friction", "jump", 0.8), ("cart_friction", "drift", 0.1),
-        ("strength", "drift", -0.02), ("strength", "jump", -0.1), ("payload", "jump", 0.01), ("payload", "jump", 0.05),
+        ("cart_friction", "jump", 0.5), ("cart_friction", "drift", 0.1), ("strength", "drift", -0.03),
+        ("payload", "jump", 0.01), ("payload", "jump", 0.05),
     ),
     "held:go1": (("joint_friction", "jump", 0.1), ("strength_FR", "jump", -0.1), ("joint_damping", "jump", 0.1)),
 }  # fmt: skip
@@ -56,16 +56,6 @@ def _recorded(robot: Robot, e: np.ndarray, seeds: range):
 
 def _joined(a: Score, b: Score) -> Score:
     return Score(*(np.concatenate([getattr(a, f), getattr(b, f)]) for f in Score.__dataclass_fields__))
-
-
-def _first(unit: Unit, scores: Score, said: np.ndarray, start: int, stated: float):
-    """Recordings until the first alarm, and what was said then; None without one."""
-    for n in range(start, len(unit.segments) + 1):
-        some = Score(*(getattr(scores, f)[:n] for f in Score.__dataclass_fields__))
-        found = watch(replace(unit, segments=unit.segments[:n]), stated, scores=some, said=said)
-        if found.changes or found.beyond:
-            return n, found
-    return None
 
 
 def rows(name: str, seed: int) -> Iterator[dict[str, Any]]:
@@ -95,8 +85,6 @@ def _quiet(unit: Unit, scores: Score, said: np.ndarray, stated: float) -> dict[s
 
 
 def _earliest(unit: Unit, scores: Score, said: np.ndarray, stated: float) -> int | None:
-    from isthmus.identify.watch import examine
-
     tests, threshold = examine(unit, scores, said, stated)
     return min((at for t in tests.values() if (at := t.alarm(threshold)) is not None), default=None)
 
@@ -130,18 +118,16 @@ def _changed(robot, e, belief, unit, before, said, what: str, shape: str, by: fl
     new = look(robot, later, belief, robot.prior, ahead=unit.ahead, threads=1)
     whole = replace(unit, segments=unit.segments[:BEFORE] + new.segments)
     scores = _joined(before, score(new))
-    hit = _first(whole, scores, said, 1, 1.0)
+    tests, threshold = examine(whole, scores, said, 1.0)
+    n = min((at + 1 for t in tests.values() if (at := t.alarm(threshold)) is not None), default=None)
     out: dict[str, Any] = {"was": float(e[i]), "delay": None, "right": False}
-    if hit is None:
-        return out
-    n, found = hit
-    if n <= BEFORE:
-        return out | {"early": True}
-    first = found.changes[0] if found.changes else None
-    named = (first.name, *first.alike) if first else ()
-    sign = first is not None and (first.size.now > 0) == (by > 0)
-    at = first.since[0] if first else None
-    return out | {"delay": n - BEFORE, "named": named, "right": what in named, "sign": sign, "since": at and at - BEFORE}
+    if n is None or n <= BEFORE:
+        return out | {"early": n is not None}
+    some = Score(*(getattr(scores, f)[:n] for f in Score.__dataclass_fields__))
+    so_far = replace(whole, segments=whole.segments[:n])
+    over = {name: t for name, t in examine(so_far, some, said, 1.0)[0].items() if t.alarm(threshold) is not None}
+    named = name_it(so_far, some, over)
+    return out | {"delay": n - BEFORE, "named": named, "right": what in named, "since": over[named[0]].since[0] - BEFORE}
 
 
 def summary(found: list[dict[str, Any]]) -> dict[str, Any]:

@@ -96,8 +96,7 @@ def watch(
         over = {name: at for name, e in tests.items() if (at := e.alarm(threshold)) is not None}
         if not over:
             break
-        rivals = sorted(over, key=lambda n: -tests[n].total[-1])[:RIVALS]
-        name, near, value = _contest(test, {n: tests[n] for n in rivals})
+        name, near, value = _contest(test, {n: tests[n] for n in over})
         test, change = _explained(test, name, tests[name], min(over.values()), near, value)
         found.append(change)
         tests = {o: test.of(o) for o in names if o not in {c.name for c in found}}
@@ -118,6 +117,12 @@ def examine(
     names = [n for n, k in zip(unit.now.space.names, known, strict=True) if k]
     test = _Test(unit, scores, unchanged, frozenset(own))
     return {name: test.of(name) for name in names}, level(alarms, len(names) + 1)
+
+
+def name_it(unit: Unit, scores: Score, over: dict[str, Evidence]) -> tuple[str, ...]:
+    """Of numbers with evidence for a change, the one that explains the last recordings best, and those that do so as well."""
+    name, alike, _ = _contest(_Test(unit, scores, 0, frozenset()), over)
+    return (name, *alike)
 
 
 @dataclass(frozen=True)
@@ -185,7 +190,7 @@ def _contest(test: _Test, rivals: dict[str, Evidence]) -> tuple[str, tuple[str, 
     """
     unit, n = test.unit, len(test.scores.s)
     found = {}
-    for name, says in rivals.items():
+    for name, says in sorted(rivals.items(), key=lambda r: -r[1].total[-1])[:RIVALS]:
         j, k = unit.now.space.index(name), says.since[0]
         which = list(range(max(k, n - TRIED), n))
         at = test.scores.z[-1].copy()
