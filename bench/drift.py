@@ -125,9 +125,16 @@ def _changed(robot, e, belief, unit, before, said, what: str, shape: str, by: fl
         return out | {"early": n is not None}
     some = Score(*(getattr(scores, f)[:n] for f in Score.__dataclass_fields__))
     so_far = replace(whole, segments=whole.segments[:n])
-    over = {name: t for name, t in examine(so_far, some, said, 1.0)[0].items() if t.alarm(threshold) is not None}
-    named = name_it(so_far, some, over)
-    return out | {"delay": n - BEFORE, "named": named, "right": what in named, "since": over[named[0]].since[0] - BEFORE}
+    then = examine(so_far, some, said, 1.0)[0]
+    named = name_it(so_far, some, then)
+    since = max(then.values(), key=lambda t: t.total[-1]).since[0] - BEFORE
+    return out | {
+        "delay": n - BEFORE,
+        "named": named,
+        "right": what in named,
+        "since": since,
+        "end": name_it(whole, scores, tests),
+    }
 
 
 def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -151,6 +158,7 @@ def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
             "found": len(delays),
             "delay": float(np.median(delays)) if delays else None,
             "named": sum(r["right"] for r in mine),
+            "named_at_the_end": sum(what in r.get("end", ()) for r in mine),
         }
     return out
 

@@ -23,7 +23,7 @@ MOST = 4
 """Changed numbers that are looked for."""
 AGAIN = 2
 """Times that recordings are scored again with a change that was found."""
-RIVALS, TRIED, STEPS, FARTHEST, SETTLED = 5, 2, 4, 1.5, 0.02
+RIVALS, TRIED, STEPS, FARTHEST, SETTLED = 8, 2, 4, 1.5, 0.02
 """Numbers that are tried as the one that changed, in how many of the last recordings, in how many steps of at most how far,
 and the step at which that is enough."""
 ALIKE = 3.0
@@ -96,8 +96,8 @@ def watch(
         over = {name: at for name, e in tests.items() if (at := e.alarm(threshold)) is not None}
         if not over:
             break
-        name, near, value = _contest(test, {n: tests[n] for n in over})
-        test, change = _explained(test, name, tests[name], min(over.values()), near, value)
+        name, near, value = _contest(test, tests)
+        test, change = _explained(test, name, _leading(tests), min(over.values()), near, value)
         found.append(change)
         tests = {o: test.of(o) for o in names if o not in {c.name for c in found}}
     beyond = test.rest(threshold)
@@ -119,9 +119,9 @@ def examine(
     return {name: test.of(name) for name in names}, level(alarms, len(names) + 1)
 
 
-def name_it(unit: Unit, scores: Score, over: dict[str, Evidence]) -> tuple[str, ...]:
-    """Of numbers with evidence for a change, the one that explains the last recordings best, and those that do so as well."""
-    name, alike, _ = _contest(_Test(unit, scores, 0, frozenset()), over)
+def name_it(unit: Unit, scores: Score, tests: dict[str, Evidence]) -> tuple[str, ...]:
+    """The number whose change explains the last recordings best, and those that do so as well."""
+    name, alike, _ = _contest(_Test(unit, scores, 0, frozenset()), tests)
     return (name, *alike)
 
 
@@ -183,16 +183,20 @@ class _Test:
         return Change("", at, found, large, shape, since) if large.now > 0 else None
 
 
+def _leading(tests: dict[str, Evidence]) -> Evidence:
+    return max(tests.values(), key=lambda e: e.total[-1])
+
+
 def _contest(test: _Test, rivals: dict[str, Evidence]) -> tuple[str, tuple[str, ...], float]:
     """Which number, changed as it suits it best, explains the last recordings best; those that do so as well; its value.
 
     Far from the twin's numbers a linearisation says whether something has changed, but not what.
     """
-    unit, n = test.unit, len(test.scores.s)
-    found = {}
-    for name, says in sorted(rivals.items(), key=lambda r: -r[1].total[-1])[:RIVALS]:
-        j, k = unit.now.space.index(name), says.since[0]
-        which = list(range(max(k, n - TRIED), n))
+    unit, n, says = test.unit, len(test.scores.s), _leading(rivals)
+    k, found = says.since[0], {}
+    which = list(range(max(k, n - TRIED), n))
+    for name in sorted(rivals, key=lambda o: -rivals[o].total[-1])[:RIVALS]:
+        j = unit.now.space.index(name)
         at = test.scores.z[-1].copy()
         at[j] = unit.now.mean[j] + size(*test.series(name), says.shape or "jump", k).now
         one, best = alone(unit, name, at), (np.inf, 0.0)
