@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,7 @@ def main(argv: list[str] | None = None) -> int:
     done = [r for r in done if r["twin"] in complete]
     for seed in (s for s in range(args.twins) if s not in complete):
         with lines.open("a") as file:
-            for row in (*rows(args.robot, seed), {"kind": "end"}):
+            for row in chain(rows(args.robot, seed), [{"kind": "end"}]):
                 done.append({"twin": seed} | row)
                 file.write(json.dumps(done[-1]) + "\n")
                 file.flush()
