@@ -26,6 +26,7 @@ VERBS = {
     "run": "run a controller on a robot, under a guard, and record it",
     "gap": "how far recordings are from the simulator, and what no simulated world covers",
     "identify": "find a robot's numbers from recordings of it, with intervals",
+    "watch": "has a unit changed since its twin was fitted: what, since when, what to do",
     "excite": "the experiment that tells most about a robot",
     "actuator": "find the law of its motors, from torques or from motion alone",
     "residual": "learn the force that no number explains",

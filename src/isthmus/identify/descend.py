@@ -84,12 +84,20 @@ class Normal:
         """The step of z and ξ against residuals r, (S, n), and starts ξ, with the slope of the prior, (d,)."""
         xx = self._xx + damping * _diagonals(self._xx)
         matrix, through = self._eliminated(xx) if damping else (self.matrix, self._through)
-        gx = (self._wx * r[..., None]).sum(1) + self._hold * xi
-        gz = (self._wz * r[..., None]).sum((0, 1)) - np.einsum("sij,si->j", through, gx, optimize=True) + slope
+        gx, gz = self._slopes(r, xi, through)
+        gz = gz + slope
         A = matrix + prior.precision
         dz = -np.linalg.solve(A + damping * np.diag(np.diag(A)), gz)
         dz = dz * min(1.0, LONGEST / max(float(np.abs(dz).max(initial=0.0)), 1e-12))
         return dz, -np.linalg.solve(xx, gx[..., None])[..., 0] - through @ dz
+
+    def _slopes(self, r: np.ndarray, xi: np.ndarray, through: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        gx = (self._wx * r[..., None]).sum(1) + self._hold * xi
+        return gx, (self._wz * r[..., None]).sum((0, 1)) - np.einsum("sij,si->j", through, gx, optimize=True)
+
+    def slope(self, xi: np.ndarray) -> np.ndarray:
+        """Of the cost by z, (d,), the starts going along."""
+        return self._slopes(self.r, xi, self._through)[1]
 
     def starts(self, xi: np.ndarray, dz: np.ndarray) -> np.ndarray:
         """Steps of ξ that go with a step of z, one for each degree of caution, (cautions, S, 2 nv)."""
@@ -222,7 +230,7 @@ def _steps(
     return np.concatenate([moves, bent]), np.concatenate([np.zeros_like(bends), bends])
 
 
-def information(residual: Residual, prior: Prior, at: Point, found: Normal, e: np.ndarray) -> np.ndarray:
+def information(residual: Residual, prior: Prior, at: Point, found: Normal, e: np.ndarray, draws: int = DRAWS) -> np.ndarray:
     """What the data say about z, (d, d), with what the noise of the starts pretends to say taken out.
 
     A robot at rest says nothing about its friction. But noise makes every fitted start move a little, and a start that moves
@@ -231,9 +239,9 @@ def information(residual: Residual, prior: Prior, at: Point, found: Normal, e: n
     """
     rng, total = np.random.default_rng(0), np.zeros_like(found.matrix)
     steps = found.scales(prior)
-    for _ in range(DRAWS):
+    for _ in range(draws):
         shake = found.shaken(rng)
         a, b = (residual.linear(at.z, e, at.xi + sign * shake, *steps) for sign in (1.0, -1.0))
-        total += found.product(a, b) / DRAWS
+        total += found.product(a, b) / draws
     values, vectors = np.linalg.eigh(total)
     return (vectors * np.maximum(values, 0.0)) @ vectors.T
