@@ -35,6 +35,8 @@ def horizon(found: Sequence[Track], robot: Robot, noise: np.ndarray, e: np.ndarr
     shortest = skip + max(2, round(SHORTEST * rate))
     longest = skip + round(LONGEST * rate)
     longest = max(min(longest, skip + available // FEWEST, max((len(t) for t in found), default=0) - HALF - 1), shortest)
+    if robot.feet:
+        return longest  # followed tick by tick
     segments = cut(found, robot, longest)
     which = np.unique(np.linspace(0, len(segments) - 1, SAMPLE).astype(int))
     probe = Residual(robot, segments.take(which), noise, (), threads)

@@ -5,10 +5,14 @@
                J = dr/dξ: the sensor's own noise, and what the noise of the warm-up has grown to
 
 Errors divided by the root of that are 1 on average at every horizon if nothing but noise is wrong.
+
+Robots on their feet are followed by an observer through the warm-up. What the right simulator would do then is tried: signals
+that it makes up itself under the same targets, with noise, are predicted in the same way.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +31,8 @@ FIRST = 0.03
 """Step of the first derivative, in units of the spread of the starts; later ones are as long as a start is uncertain."""
 NARROW, WIDE = 1e-3, 1.0
 NONE = np.zeros(0)
+NORMAL_MEDIAN = 0.6745
+"""Median size of a normal number."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +61,14 @@ class Predictor:
         warm = self.warm = warmed(robot)
         early = replace(segments, target=segments.target[:, :warm], measured=segments.measured[:, : warm + 1])
         self.early = Residual(robot, early, noise, (), threads)
-        self.whole = Residual(robot, segments, noise, (), threads)
+        self.whole = Residual(robot, segments, noise, (), threads, followed=warm)
         self.seen = self.whole.seen[:, warm + 1 :]
         self._starts: dict[bytes, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def __call__(self, e: np.ndarray) -> Predicted:
         """In the world e, (d,)."""
+        if self.whole.followed:
+            return Predicted(self._ahead(self.whole, e), self._made_up(e))
         xi, _, steps = self._start(e)
         found = self.whole.linear(NONE, e, xi, NONE, steps)
         dx = found.dx[:, : self.warm + 1]
@@ -72,10 +80,30 @@ class Predictor:
 
     def worlds(self, e: np.ndarray, near: np.ndarray, expected: np.ndarray) -> list[Predicted]:
         """In each of k worlds, (k, d), with what was expected in a world `near` them: much cheaper than one by one."""
+        if self.whole.followed:
+            return [Predicted(self._ahead(self.whole, one), expected) for one in e]
         xi, dx, _ = self._start(near)
         best = suited(self.early, e, np.repeat(xi[None], len(e), axis=0), dx, STEPS)
         r = self.whole(e, best.xi)[:, :, self.warm + 1 :]
         return [Predicted(np.where(self.seen, one, np.nan), expected) for one in r]
+
+    def _ahead(self, residual: Residual, e: np.ndarray) -> np.ndarray:
+        """Errors after the warm-up, (S, ticks, components), of a robot that is followed until then."""
+        r = residual(e[None], np.zeros((1, len(self.seen), 0)))[0]
+        return np.where(self.seen, r[:, self.warm + 1 :], np.nan)
+
+    def _made_up(self, e: np.ndarray) -> np.ndarray:
+        """Typical size of the errors where the world e is the truth, (1, ticks, components), 1 or more."""
+        whole, segments = self.whole, self.whole.segments
+        alone = Residual(self.whole.robot, segments, whole.noise, (), whole.threads, followed=0)
+        y = alone.predict(e[None], np.zeros((1, len(segments), 0)))[0]
+        noisy = whole.components.noisy(y, whole.noise, np.random.default_rng(0))
+        made = replace(segments, measured=np.where(np.isfinite(segments.measured), noisy, np.nan))
+        error = self._ahead(Residual(whole.robot, made, whole.noise, (), whole.threads, followed=self.warm), e)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            typical = np.nanmedian(np.abs(error), axis=0) / NORMAL_MEDIAN
+        return np.maximum(np.nan_to_num(typical, nan=1.0), 1.0)[None]
 
     def _start(self, e: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         key = e.tobytes()

@@ -7,6 +7,9 @@
 Identification minimises r, diagnosis reads it, excitation reads its derivative. Each segment starts from a state of its
 own, which the recording gives only roughly: ξ, (S, 2 nv), moves it, in units of `spread`. How tightly the guess is held,
 `hold`, is next to nothing: a prior on a measured start would be information about the sensor's offset.
+
+A robot on its feet is followed by an `Observer` instead, tick by tick: then ξ is empty, (S, 0), and r is what each tick
+brings that the ticks before did not tell.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.data.contract import Contract
+from isthmus.gap.observer import Observer
 from isthmus.gap.segments import Segments
 from isthmus.gap.tangent import dof_of, integrate
 from isthmus.sim.engine import Engine
@@ -31,8 +35,10 @@ UNKNOWN = (0.1, 1.0)
 """How far the guess of a state that no signal measures may be off: m or rad, and m/s or rad/s."""
 ANYWHERE = 10.0
 """The same of a measured state, in its unit: as good as free, for a sensor's offset may be anything."""
-SETTLE = 0.24
-"""s that a robot on its feet gets to settle on the ground: some three times the time constant of a contact."""
+SETTLE = 0.6
+"""s that an observer gets to find height and speed of a robot on its feet."""
+QUIET = 1.5
+"""Spread of a signal over that of its noise below which it does not move."""
 SCALE = 10.0
 """Unit of a move of a measured state, times its noise."""
 
@@ -74,6 +80,22 @@ class Components:
         for mine, at in self._attitudes:
             out[..., mine : mine + 3] = _turn(measured[..., at : at + 4], y[..., at : at + 4])
         return out
+
+    def noisy(self, y: np.ndarray, sigma: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Signals, (..., width), with noise of σ, (components,), as a robot would send them."""
+        out = y.copy()
+        draws = rng.standard_normal((*y.shape[:-1], len(self))) * np.nan_to_num(sigma)
+        for mine, column in self._plain:
+            out[..., column] += draws[..., mine]
+        for mine, at in self._attitudes:
+            out[..., at + 1 : at + 4] += draws[..., mine : mine + 3]
+            out[..., at : at + 4] /= np.linalg.norm(out[..., at : at + 4], axis=-1, keepdims=True)
+        return out
+
+    def columns(self) -> list[tuple[list[int], list[int]]]:
+        """Numbers of components, and the columns of the signals that they are made of."""
+        attitudes = [([*range(mine, mine + 3)], [*range(at, at + 4)]) for mine, at in self._attitudes]
+        return [([mine], [column]) for mine, column in self._plain] + attitudes
 
     def unrolled(self, measured: np.ndarray) -> np.ndarray:
         """Signals over time, (T, width), as components that can be smoothed and subtracted, (T, components)."""
@@ -125,23 +147,39 @@ class Push:
 class Residual:
     """Of all segments of all recordings of one robot, as a function of some parameters of its Space."""
 
-    def __init__(self, robot: Robot, segments: Segments, noise: np.ndarray, names: Iterable[str], threads: int = 0):
-        """`noise`, (components,), is σ; `names` are the parameters that may vary."""
+    def __init__(
+        self,
+        robot: Robot,
+        segments: Segments,
+        noise: np.ndarray,
+        names: Iterable[str],
+        threads: int = 0,
+        followed: int | None = None,
+    ):
+        """`noise`, (components,), is σ; `names` are the parameters that may vary.
+
+        A robot on its feet is followed over all ticks, or the first `followed` of them.
+        """
         self.robot, self.segments, self.threads = robot, segments, threads
         self.space = robot.space.subset(names)
         self.columns = np.array([robot.space.index(name) for name in self.space.names], dtype=int)
         self.components = Components(robot.contract)
+        self._observer = Observer(robot) if robot.feet else None
+        self._ticks_followed = segments.ticks if followed is None else followed
         self._engines: dict[int, Engine] = {}
         self.skip = skipped(robot)
         self.rescale(np.asarray(noise, float))
         difference = self.components.difference(segments.measured, segments.measured)
         self.seen = np.isfinite(difference)
         self.seen[:, : self.skip] = False
+        if self._observer is not None:
+            # Soft contacts creep, each friction at its own pace. Of a robot that stands still that is all there is to see.
+            self.seen[calm(segments.measured, self.noise, self.components).all(1)] = False
 
     def rescale(self, noise: np.ndarray) -> np.ndarray:
         """Take another σ, (components,); returns the spread of the starts that goes with it, (2 nv,)."""
         self.noise = noise
-        self.spread, self.hold = spread(self.robot, self.components, noise)
+        self.spread, self.hold = spread(self.robot, self.components, noise) if self._observer is None else (np.zeros(0),) * 2
         return self.spread
 
     def world(self, z: np.ndarray, e: np.ndarray) -> np.ndarray:
@@ -149,6 +187,11 @@ class Residual:
         out = np.broadcast_to(e, (*z.shape[:-1], len(e))).copy()
         out[..., self.columns] = self.space.from_unconstrained(z)
         return out
+
+    @property
+    def followed(self) -> bool:
+        """Whether an observer keeps the states, and there are no starts to find."""
+        return self._observer is not None
 
     def predict(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = ()) -> np.ndarray:
         """Signals without noise, (k, S, ticks + 1, width), of k copies with values e, (k, d), and starts ξ, (k, S, 2 nv).
@@ -160,7 +203,7 @@ class Residual:
         groups = [self._replay(e[i : i + most], xi[i : i + most], pushes[i : i + most]) for i in range(0, k, most)]
         return np.concatenate(groups)
 
-    def _replay(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = ()) -> np.ndarray:
+    def _replay(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push]) -> np.ndarray:
         k, segments = len(e), self.segments
         S, ticks = len(segments), segments.ticks
         engine = self._engine(k * S)
@@ -170,10 +213,12 @@ class Residual:
         engine.reset(engine.all, qpos, qvel, tiled(segments.sent))
         y = np.empty((k * S, ticks + 1, engine.wiring.width))
         y[:, 0] = engine.noiseless()
-        targets = tiled(segments.target)
+        targets, followed = tiled(segments.target), tiled(segments.measured)
         for t in range(ticks):
             if pushes:
                 engine.push(np.repeat([p.at(t, engine.model.nv) for p in pushes], S, axis=0), engine.all)
+            if self._observer is not None and t < self._ticks_followed:
+                self._observer.pull(engine, self.components.difference(y[:, t], followed[:, t]))
             engine.replay(targets[:, t])
             y[:, t + 1] = engine.noiseless()
         y[engine.blown] = np.nan
@@ -186,6 +231,8 @@ class Residual:
 
     def moved(self, qpos: np.ndarray, qvel: np.ndarray, xi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """States moved by ξ: angles along the tangent, velocities by addition."""
+        if not xi.shape[1]:
+            return qpos, qvel
         nv = qvel.shape[1]
         step = xi * self.spread
         return integrate(self.robot.model, qpos, step[:, :nv]), qvel + step[:, nv:]
@@ -196,7 +243,14 @@ class Residual:
         r = np.where(np.isnan(r) & self.seen, BLOWN, r)
         return np.where(self.seen, np.clip(r, -BLOWN, BLOWN), 0.0)
 
-    def linear(self, z: np.ndarray, e: np.ndarray, xi: np.ndarray, hz: np.ndarray, hx: np.ndarray) -> Linear:
+    def linear(
+        self,
+        z: np.ndarray,
+        e: np.ndarray,
+        xi: np.ndarray,
+        hz: np.ndarray,
+        hx: np.ndarray,
+    ) -> Linear:
         """r and its derivatives at z, (d,), and ξ, (S, 2 nv), over steps of ±hz, (d,), and ±hx, (S, 2 nv).
 
         `e` gives all other parameters. Feet that touch and slip make r a function with many small edges. A derivative over a
@@ -227,6 +281,15 @@ class Residual:
         return out.reshape(*base.shape, ticks, len(dofs))
 
 
+def calm(measured: np.ndarray, noise: np.ndarray, components: Components) -> np.ndarray:
+    """(S, components) whether a signal, (S, ticks, width), spreads hardly more than its noise, or is not there."""
+    out = np.empty((len(measured), len(components)), bool)
+    for mine, columns in components.columns():
+        spread = measured[..., columns].std(1).max(-1)
+        out[:, mine] = ~(spread > QUIET * noise[mine[0]])[:, None]
+    return out
+
+
 def spread(robot: Robot, components: Components, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of each coordinate of a start, (2 nv,): the unit of a move, and the weight of its square, in the same units."""
     model = robot.model
@@ -246,8 +309,7 @@ def spread(robot: Robot, components: Components, noise: np.ndarray) -> tuple[np.
 def skipped(robot: Robot) -> int:
     """Ticks at the start of a segment that are not compared.
 
-    Signals that arrive late are from before it, and feet that the guess put a little into the ground, or above it, first have
-    to come to rest.
+    Signals that arrive late are from before it, and an observer first has to find the state of a robot on its feet.
     """
     waits = (robot.longest("sensor_delay"), SETTLE if robot.feet else 0.0)
     return sum(int(np.ceil(wait * robot.contract.rate - 1e-9)) for wait in waits)

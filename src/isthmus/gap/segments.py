@@ -64,8 +64,13 @@ def cut(found: Sequence[Track], robot: Robot, ticks: int, every: int = 0) -> Seg
     every, kept = every or ticks, past_kept(robot)
     rows: list[tuple] = []
     reader = StateReader(robot)
+    lying = 0
     for track in found:
+        down = fallen(robot, track.measured)
         for first in range(HALF, len(track) - ticks, every):
+            if down[first - HALF : first + ticks + 1].any():
+                lying += 1
+                continue
             past = np.maximum(first - 1 - np.arange(kept), 0)
             qpos, qvel = reader.guess(track.measured[first - HALF : first + HALF + 1])
             window = slice(first, first + ticks)
@@ -80,12 +85,25 @@ def cut(found: Sequence[Track], robot: Robot, ticks: int, every: int = 0) -> Seg
                     track.start + first / robot.contract.rate,
                 )
             )
+    if not rows and lying:
+        raise BadInput(
+            f"the robot stands for less than {(ticks + HALF + 1) / robot.contract.rate:.2g} s: it lies in what was recorded."
+        )
     if not rows:
         longest = max((len(t) for t in found), default=0)
         raise BadInput(
             f"no stretch of the recordings is {ticks + HALF + 1} ticks long without a hole; the longest has {longest} ticks."
         )
     return Segments(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+def fallen(robot: Robot, measured: np.ndarray) -> np.ndarray:
+    """(T,) where a robot with feet, by the attitude that it measures, is tilted beyond what its contract calls safe."""
+    tilt, where = robot.contract.safety.tilt, robot.contract.slices().get("quat")
+    if not robot.feet or not tilt or where is None:
+        return np.zeros(len(measured), bool)
+    _, x, y, _ = measured[:, where].T
+    return 1.0 - 2.0 * (x * x + y * y) < np.cos(tilt)
 
 
 class StateReader:

@@ -32,6 +32,8 @@ from isthmus.world.factors import Normal as NormalFactor
 
 ROUNDS = 4
 """Of fitting and then taking the noise from what is left."""
+STEPS, FOLLOWED = 40, 10
+"""Of one round, at most. What an observer leaves hangs on the numbers so much that a round is better spent on new noise."""
 SETTLED = 0.03
 """The noise has settled when no component changes by a larger share."""
 INSIDE = 4.0
@@ -149,7 +151,7 @@ def fit(
         report(steps, cost)
 
     while True:
-        at, found = descend(residual, before, z, start, xi, report=count)
+        at, found = descend(residual, before, z, start, xi, FOLLOWED if residual.followed else STEPS, count)
         z, xi, rounds = at.z, at.xi, rounds - 1
         sigma = remaining(residual, found, before)
         if rounds <= 0 or np.nanmax(np.abs(sigma / residual.noise - 1.0)) < SETTLED:
