@@ -3,6 +3,7 @@
     python -m bench.coverage pendulum --draws 200 -o runs/pendulum.json
     python -m bench.coverage pendulum --draws 200 --posterior sample -o runs/pendulum-sample.json
     python -m bench.coverage held:go1 --draws 200 --jobs 2 -o runs/go1.json
+    python -m bench.coverage go1 --walker runs/a --draws 24 -o runs/walking.json
 
 Truths are drawn from the robot's prior, noise of the sensors included. Every draw is one line of FILE.jsonl as soon as it is
 done, and is not done again; FILE.json sums them up. A parameter that a recording does not tell counts too: its interval is
@@ -29,14 +30,16 @@ from isthmus.data.contract import Law
 from isthmus.data.episode import Episode
 from isthmus.data.rate import Rate
 from isthmus.errors import BadInput
-from isthmus.identify.courses import Waves
+from isthmus.identify.courses import Walks, Waves
 from isthmus.identify.fit import Fit
-from isthmus.identify.plant import record, waves
+from isthmus.identify.plant import lived, record, waves
 from isthmus.identify.sample import sample
 from isthmus.identify.search import When, best_fit, left
 from isthmus.identify.study import Posterior, prepare
+from isthmus.learn import runs
 from isthmus.robots import get_robot
 from isthmus.robots.crazyflie import HEIGHT, HOVER, MOTORS, PLACE, TURN
+from isthmus.sim.engine import Engine
 from isthmus.sim.robot import Robot
 
 LEVEL = 0.9
@@ -50,6 +53,8 @@ class Settings:
     seconds: float
     posterior: Posterior = "gauss"
     search: When = "auto"
+    walker: str = ""
+    """Run of a walking policy, which then moves the robot."""
 
 
 # Experiments ---------------------------------------------------------------------------------------------------
@@ -90,7 +95,7 @@ EXPERIMENTS = {
     "go1": Experiment(4.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.04)),
     "held:go1": Experiment(2.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.15)),
 }
-"""By robot. go1 is held with its legs in the air, or stands and sways, which takes minutes for each draw."""
+"""By robot. go1 is held with its legs in the air, stands and sways, or walks."""
 
 
 def planted(settings: Settings, seed: int) -> tuple[Robot, np.ndarray, Episode]:
@@ -100,7 +105,20 @@ def planted(settings: Settings, seed: int) -> tuple[Robot, np.ndarray, Episode]:
     robot = get_robot(settings.robot)
     e = robot.prior.sample(np.random.default_rng([seed, 1]), 1)[0]
     experiment = EXPERIMENTS[settings.robot]
+    if settings.walker:
+        return robot, e, walked(robot, e, settings, seed)
     return robot, e, record(robot, e, experiment.targets(robot, settings.seconds, seed), seed + 1, experiment.law)
+
+
+def walked(robot: Robot, e: np.ndarray, settings: Settings, seed: int) -> Episode:
+    """The robot in the world e under a walking policy, with commands drawn at random."""
+    run, rng = runs.load(Path(settings.walker)), np.random.default_rng([seed, 2])
+    course = Walks(runs.load_actor(run), run.task, settings.seconds)
+    engine = Engine(robot, 1, threads=1)
+    engine.apply(e[None], engine.all)
+    engine.reset(engine.all)
+    drive = course.drive(course(rng.standard_normal((1, course.size))))
+    return lived(engine, drive, round(settings.seconds * robot.contract.rate), rng)
 
 
 # One draw ------------------------------------------------------------------------------------------------------
@@ -226,11 +244,14 @@ def main() -> int:
     parser.add_argument("--posterior", choices=["gauss", "sample"], default="gauss")
     parser.add_argument("--search", choices=["auto", "always", "never"], default="auto")
     parser.add_argument("--seconds", type=float, help="length of a recording; by default that of the robot's experiment")
+    parser.add_argument("--walker", default="", help="run of a walking policy, for go1 on its feet")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     parser.add_argument("-o", "--out", type=Path, required=True, help="FILE.json")
     args = parser.parse_args()
     try:
-        settings = Settings(args.robot, args.seconds or EXPERIMENTS[args.robot].seconds, args.posterior, args.search)
+        settings = Settings(
+            args.robot, args.seconds or EXPERIMENTS[args.robot].seconds, args.posterior, args.search, args.walker
+        )
         print("\n".join(table(run(settings, args.draws, args.out, args.jobs))))
     except BadInput as error:
         print(error, file=sys.stderr)
