@@ -193,17 +193,20 @@ class Residual:
         """Whether an observer keeps the states, and there are no starts to find."""
         return self._observer is not None
 
-    def predict(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = ()) -> np.ndarray:
+    def predict(
+        self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = (), shake: np.ndarray | None = None
+    ) -> np.ndarray:
         """Signals without noise, (k, S, ticks + 1, width), of k copies with values e, (k, d), and starts ξ, (k, S, 2 nv).
 
-        `pushes`, one for each copy if there are any, are forces at one tick of one degree of freedom.
+        `pushes`, one for each copy if there are any, are forces at one tick of one degree of freedom. `shake`, (S, ticks + 1,
+        components), is noise in units of σ on top of what an observer sees.
         """
         k, S = len(e), len(self.segments)
         most = max(1, MOST_WORLDS // S)
-        groups = [self._replay(e[i : i + most], xi[i : i + most], pushes[i : i + most]) for i in range(0, k, most)]
+        groups = [self._replay(e[i : i + most], xi[i : i + most], pushes[i : i + most], shake) for i in range(0, k, most)]
         return np.concatenate(groups)
 
-    def _replay(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push]) -> np.ndarray:
+    def _replay(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push], shake: np.ndarray | None) -> np.ndarray:
         k, segments = len(e), self.segments
         S, ticks = len(segments), segments.ticks
         engine = self._engine(k * S)
@@ -214,11 +217,12 @@ class Residual:
         y = np.empty((k * S, ticks + 1, engine.wiring.width))
         y[:, 0] = engine.noiseless()
         targets, followed = tiled(segments.target), tiled(segments.measured)
+        shaken = np.zeros((1, ticks + 1, 1)) if shake is None else tiled(shake * self.noise)
         for t in range(ticks):
             if pushes:
                 engine.push(np.repeat([p.at(t, engine.model.nv) for p in pushes], S, axis=0), engine.all)
             if self._observer is not None and t < self._ticks_followed:
-                self._observer.pull(engine, self.components.difference(y[:, t], followed[:, t]))
+                self._observer.pull(engine, self.components.difference(y[:, t], followed[:, t]) - shaken[:, t])
             engine.replay(targets[:, t])
             y[:, t + 1] = engine.noiseless()
         y[engine.blown] = np.nan
@@ -237,9 +241,11 @@ class Residual:
         step = xi * self.spread
         return integrate(self.robot.model, qpos, step[:, :nv]), qvel + step[:, nv:]
 
-    def __call__(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = ()) -> np.ndarray:
+    def __call__(
+        self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = (), shake: np.ndarray | None = None
+    ) -> np.ndarray:
         """r, (k, S, ticks + 1, components)."""
-        r = self.components.difference(self.predict(e, xi, pushes), self.segments.measured) / self.noise
+        r = self.components.difference(self.predict(e, xi, pushes, shake), self.segments.measured) / self.noise
         r = np.where(np.isnan(r) & self.seen, BLOWN, r)
         return np.where(self.seen, np.clip(r, -BLOWN, BLOWN), 0.0)
 
@@ -250,6 +256,7 @@ class Residual:
         xi: np.ndarray,
         hz: np.ndarray,
         hx: np.ndarray,
+        shake: np.ndarray | None = None,
     ) -> Linear:
         """r and its derivatives at z, (d,), and ξ, (S, 2 nv), over steps of ±hz, (d,), and ±hx, (S, 2 nv).
 
@@ -260,7 +267,7 @@ class Residual:
         dz, dx = np.diag(hz), np.eye(nx)[:, None] * hx
         zs = np.concatenate([z[None], z + dz, z - dz, np.tile(z, (2 * nx, 1))])
         xis = np.concatenate([np.tile(xi, (1 + 2 * d, 1, 1)), xi + dx, xi - dx])
-        r = self(self.world(zs, e), xis)
+        r = self(self.world(zs, e), xis, shake=shake)
         by_z = (r[1 : 1 + d] - r[1 + d : 1 + 2 * d]) / (2 * hz[:, None, None, None])
         by_x = (r[1 + 2 * d : 1 + 2 * d + nx] - r[1 + 2 * d + nx :]) / (2 * hx.T[:, :, None, None])
         return Linear(r[0], np.moveaxis(by_z, 0, -1), np.moveaxis(by_x, 0, -1))

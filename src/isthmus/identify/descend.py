@@ -41,7 +41,7 @@ LONGEST = 3.0
 CLOSE = 1e-2
 """Done when a step gains less than this much log-likelihood per parameter."""
 DRAWS = 4
-"""Of the starts' errors, each with its opposite."""
+"""Of the starts' errors, or of an observer's signals, each with its opposite."""
 STRETCH = 0.4
 """s over which errors of an observer hang together."""
 EDGES = 2.0
@@ -263,15 +263,20 @@ def information(residual: Residual, prior: Prior, at: Point, found: Normal, e: n
     A robot at rest says nothing about its friction. But noise makes every fitted start move a little, and a start that moves
     has a derivative by friction. That part of a derivative is as random as the error of its start: the product of
     derivatives at starts shaken once by +δ and once by -δ, with δ as large as that error, is free of it on average. Where an
-    observer follows the robot there are no starts, but ticks that repeat each other.
+    observer follows the robot, its signals are shaken: that also takes out what feet that touch earlier or later add to a
+    derivative's square, and what is left is divided by how often ticks repeat each other.
     """
-    if residual.followed:
-        return found.matrix / (EDGES * repeated(residual, found, prior))
     rng, total = np.random.default_rng(0), np.zeros_like(found.matrix)
     steps = found.scales(prior)
     for _ in range(draws):
-        shake = found.shaken(rng)
-        a, b = (residual.linear(at.z, e, at.xi + sign * shake, *steps) for sign in (1.0, -1.0))
+        if residual.followed:
+            noise = rng.standard_normal(residual.seen.shape)
+            a, b = (residual.linear(at.z, e, at.xi, *steps, shake=sign * noise) for sign in (1.0, -1.0))
+        else:
+            shake = found.shaken(rng)
+            a, b = (residual.linear(at.z, e, at.xi + sign * shake, *steps) for sign in (1.0, -1.0))
         total += found.product(a, b) / draws
+    if residual.followed:
+        total /= EDGES * repeated(residual, found, prior)
     values, vectors = np.linalg.eigh(total)
     return (vectors * np.maximum(values, 0.0)) @ vectors.T
