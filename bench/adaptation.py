@@ -23,8 +23,9 @@ METHODS = {
 }
 STEPS = {"go1": 3_000_000, "crazyflie": 2_000_000}
 """Control ticks of training."""
-SHARE = {"go1": {"student": 0.4, "rma": 0.4, "nominal": 2 / 3}, "crazyflie": {"student": 0.2, "rma": 0.2}}
-"""Of them that a student or rma gets on top of its teacher's, and that a method gets which does not start from a gait."""
+SHARE = {"go1": {"student": 0.4, "rma": 0.4, "nominal": 5 / 3}, "crazyflie": {"student": 0.2, "rma": 0.2}}
+"""Of them that a student or rma gets on top of its teacher's; nominal training, which does not start from a gait, gets as many
+ticks as gait and method of the others together."""
 STARTS = {"go1": ("go1/walk", 2_000_000)}
 """Task and ticks of the run from which robust and teacher of one seed go on: when a gait is found differs more between seeds
 than methods differ."""

@@ -17,6 +17,8 @@ from isthmus.adapt.comparison.grounds import outside, parametric, reach, width
 from isthmus.adapt.comparison.paired import Estimate, Z, estimate, rate_difference, share
 from isthmus.cli.main import main
 from isthmus.errors import BadInput
+from isthmus.identify.twin import Twin
+from isthmus.sim.unit import Unit
 from isthmus.tasks import get_task
 from isthmus.tasks.env import Env
 from isthmus.tasks.task import Term
@@ -71,6 +73,43 @@ def test_two_policies_meet_the_same_worlds_commands_and_forces(name):
         changed, ended = changed + (e != seen[0][0][0]).any(), over.sum()
     assert changed
     assert ended > 0
+
+
+def test_a_twin_brings_its_motors_and_no_run_does(capsys, tiny, short, tmp_path):
+    """Which run is named first, or what it trained on, changes nothing; the twin that is asked for does."""
+    robot = get_task(PENDULUM).robot
+    Twin("pendulum", robot.model_hash, robot.prior, Unit(motors={"stribeck": (3.0,)})).save(tmp_path / "u.twin")
+    again = tmp_path / "again"
+    options = ["--belief", tmp_path / "u.twin", "--steps", "100", "--worlds", "8", "-o", again]
+    assert call(capsys, "train", PENDULUM, *options)[0] == 0
+    found = []
+    for runs, more in (
+        ([tiny["ppo-0"]], []),
+        ([again, tiny["ppo-0"]], []),
+        ([tiny["ppo-0"]], ["--belief", tmp_path / "u.twin"]),
+    ):
+        code, out, err = call(capsys, "compare", *runs, "--worlds", "5", "--grounds", "inside", *more, "--json")
+        assert code == 0, err
+        found.append(json.loads(out)["grounds"]["inside"]["runs"][-1]["means"]["return"]["mean"])
+    assert found[0] == found[1] != found[2]
+
+
+def test_episodes_need_a_ground_and_a_place(capsys, tiny, tmp_path):
+    (tmp_path / "file").write_text("")
+    for options, why in (
+        (["--grounds", "--sweep", "payload", "--episodes", tmp_path / "lists"], "give --grounds or --reality"),
+        (["--episodes", tmp_path / "file"], "cannot write"),
+    ):
+        code, _, err = call(capsys, "compare", tiny["ppo-0"], "--worlds", "2", *options)
+        assert code == 2
+        assert why in err
+
+
+def test_falls_are_counted_by_method(capsys, tiny, short):
+    code, out, _ = call(capsys, "compare", tiny["ppo-0"], "--worlds", "5", "--grounds", "inside", "--json")
+    assert code == 0
+    method = json.loads(out)["grounds"]["inside"]["methods"][0]
+    assert set(method["failed"]) == {"rate", "low", "high", "n"}
 
 
 def test_a_run_compared_with_itself_differs_by_exactly_nothing(capsys, tiny, short):

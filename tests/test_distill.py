@@ -148,6 +148,9 @@ def test_rma_trains_its_own_teacher_first(tmp_path, quick):
     assert run.plan.teacher == own.origin
     assert (own.plan.steps, run.plan.steps) == (600, 400)
     assert run.plan.context == replace(own.plan.context, source="convolution", history=0.2, every=2)
+    # The teacher is done: of a larger budget, what it did not take is the student's.
+    assert main(["train", "--resume", "--steps", "1200", "-o", str(out), "--json"]) == 0
+    assert (runs.load(out / "teacher").plan.steps, runs.load(out).plan.steps) == (600, 600)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from isthmus.cli.main import main
 from isthmus.data.episode import Episode
 from isthmus.data.recording import write
 from isthmus.errors import BadInput
+from isthmus.identify.twin import Twin
 from isthmus.learn import checkpoint, evaluate, runs
 from isthmus.robots import get_robot
 from isthmus.tasks import TASKS, get_task
@@ -179,6 +180,15 @@ def test_the_failures_of_an_evaluation_are_listed_as_they_were(tmp_path):
     assert failing(finished(np.ones(30, dtype=bool), e), 0.5, BELIEF) is None
 
 
+def test_a_twin_of_a_robot_that_failed_is_a_list_of_failures_too(tmp_path):
+    Twin(ROBOT.name, ROBOT.model_hash, ROBOT.prior.fix({"payload": 0.1})).save(tmp_path / "unit.twin")
+    options = ["--failures", str(tmp_path / "unit.twin"), "--steps", "100", "--worlds", "8", "-o", str(tmp_path / "r")]
+    assert main(["train", "pendulum/swingup", *options]) == 0
+    known = listed(Belief.load(tmp_path / "r" / "failures.json"))
+    assert known is not None
+    assert (known[:, SPACE.index("payload")] == 0.1).all()
+
+
 def test_a_belief_that_is_no_list_stands_for_some_of_its_worlds(tmp_path):
     belief = BELIEF.replace(Normal(("payload", "armature"), (0.5, 0.0), ((0.1, 0.05), (0.05, 0.1))))
     belief.save(tmp_path / "posterior.json")
@@ -215,8 +225,8 @@ def test_a_recording_that_knows_its_world_is_a_failure(tmp_path):
 @pytest.mark.parametrize(
     ("origin", "hint"),
     [
-        ({}, "identify e from it first"),
-        ({"e": [1, 2]}, "identify e from it first"),
+        ({}, "`isthmus identify` it first"),
+        ({"e": [1, 2]}, "`isthmus identify` it first"),
         ({"e": {"paylod": 0.3}}, "payload"),
         ({"e": {"payload": 30.0}}, "hard bounds"),
         ({"e": {"payload": "much"}}, "numbers"),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from isthmus.adapt.distill import told_z
 from isthmus.adapt.probing import figure, probe
 from isthmus.adapt.probing.ridge import STRENGTHS, _left_out, fits, r_squared
 from isthmus.cli.main import main
@@ -140,6 +141,7 @@ def test_what_a_policy_knows_is_what_it_acts_on(name, source):
     task = get_task(name)
     context = Context(source, history=0.2) if source != "none" else Context()
     actor = Actor(Shape.of(task, (16,), True, context)).eval()
+    actor.normalize.mean += 0.3  # a normalizer that does something
     env, memory = Env(task, 3, seed=1, training=False), actor.memory(3)
     with torch.no_grad():
         for _ in range(4):
@@ -156,6 +158,9 @@ def test_what_a_policy_knows_is_what_it_acts_on(name, source):
         assert known["estimate"].shape == (3, sides * context.size)
     if source in ("convolution", "recurrent"):
         assert torch.equal(known["estimate"], observation[:, actor.seen :])
+    if source == "privileged":
+        assert not torch.equal(known["estimate"], told_z(actor, observation))
+        assert torch.equal(known["estimate"], told_z(actor, actor.normalize(observation)))
         size = sides * context.hidden if source == "recurrent" else actor.shape.depth * actor.frame
         assert known["memory"].shape == (3, size)
 

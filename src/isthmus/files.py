@@ -100,3 +100,16 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise BadInput(f"{path} holds a {type(data).__name__}, not an object.")
     return data
+
+
+def check_places(record: Path | None, figures: tuple[Path, ...] | None) -> None:
+    """Raise BadInput unless these files can be written; their folder is made."""
+    for path in (*([record] if record else []), *(figures or ())):
+        if path.is_dir():
+            raise BadInput(f"cannot write {path}: it is a folder.")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path.parent):
+                pass
+        except OSError as error:
+            raise BadInput(f"cannot write {path}: {error.strerror or error}.") from error

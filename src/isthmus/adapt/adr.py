@@ -57,7 +57,8 @@ class Reached:
 
     name: str
     unit: str
-    nominal: float
+    middle: float
+    """Where it began: nominal, or the middle of what was believed."""
     low: float
     high: float
     width: float
@@ -173,8 +174,8 @@ class ADR:
 
     def reached(self) -> list[Reached]:
         """The present ranges, widest first."""
-        rows = zip(self.space.params, self._ends.tolist(), self._widths().tolist(), strict=True)
-        found = [Reached(p.name, p.unit, p.nominal, low, high, width) for p, (low, high), width in rows]
+        rows = zip(self.space.params, self._middle.tolist(), self._ends.tolist(), self._widths().tolist(), strict=True)
+        found = [Reached(p.name, p.unit, middle, low, high, width) for p, middle, (low, high), width in rows]
         return sorted(found, key=lambda row: -row.width)
 
     def _widths(self) -> np.ndarray:

@@ -11,7 +11,7 @@ identified from a robot, or recordings whose origin says in which world they wer
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Real
 from pathlib import Path
 
@@ -129,10 +129,14 @@ def failing(episodes: dict[str, np.ndarray], success: float, belief: Belief) -> 
     return belief.replace(Particles(names, tuple(map(tuple, rows.tolist()))))
 
 
-def gather(paths: Iterable[Path], robot: Robot) -> Belief:
-    """Failures from beliefs and recordings, as one list of worlds; of too many, some from everywhere."""
+def gather(paths: Iterable[Path], robot: Robot, believed: Callable[[Path], Belief] | None = None) -> Belief:
+    """Failures from beliefs and recordings, as one list of worlds; of too many, some from everywhere.
+
+    `believed` reads the belief in a file that is no recording.
+    """
+    believed = believed or (lambda path: adopt(Belief.load(path), robot.space, str(path)))
     recorded = lambda path: path.suffix == ".mcap" or is_recording(path)  # noqa: E731
-    rows = np.concatenate([_from_recording(p, robot) if recorded(p) else _from_belief(p, robot) for p in paths])
+    rows = np.concatenate([_from_recording(p, robot) if recorded(p) else _drawn(believed(p)) for p in paths])
     if len(rows) > KNOWN:
         rows = rows[np.linspace(0, len(rows) - 1, KNOWN).round().astype(int)]
     return Belief(robot.space, (Particles(robot.space.names, tuple(map(tuple, rows.tolist()))),))
@@ -150,8 +154,8 @@ def listed(belief: Belief) -> np.ndarray | None:
     return e
 
 
-def _from_belief(path: Path, robot: Robot) -> np.ndarray:
-    belief = adopt(Belief.load(path), robot.space, str(path))
+def _drawn(belief: Belief) -> np.ndarray:
+    """All worlds of a list, or some of any other belief, (k, d)."""
     rows = listed(belief)
     return belief.sample(np.random.default_rng(0), DRAWS) if rows is None else rows
 
@@ -162,7 +166,7 @@ def _from_recording(path: Path, robot: Robot) -> np.ndarray:
         raise BadInput(f"{path} is a recording of {episode.contract.robot}, not of {robot.name}.")
     e = episode.origin.get("e")
     if not isinstance(e, dict):
-        raise BadInput(f"{path} does not know in which world it was made: identify e from it first, and give that belief.")
+        raise BadInput(f"{path} does not know in which world it was made: `isthmus identify` it first, and give the twin.")
     if not all(isinstance(v, Real) and not isinstance(v, bool) for v in e.values()):
         raise BadInput(f"{path}: `e` in its origin must map names of parameters to numbers.")
     try:

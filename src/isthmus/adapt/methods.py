@@ -95,7 +95,7 @@ def begin(folder: Path, plan: Plan, task: Task, belief: Belief, parents: Parents
 def resume(folder: Path, steps: int, minutes: float, work: Work) -> Trainer:
     """Go on with a run exactly where it was; a new budget may be given."""
     run = runs.load(folder)
-    run = runs.extend(run, steps, minutes) if steps or minutes else run
+    run = _extended(run, steps, minutes) if steps or minutes else run
     base = run.plan.base
     if (run.plan.start or (base and base.plan)) and not checkpoint.all_in(folder):
         raise BadInput(f"{folder} was stopped before the policy under it was taken over; delete it and start again.")
@@ -108,6 +108,21 @@ def resume(folder: Path, steps: int, minutes: float, work: Work) -> Trainer:
         _train(_found(own), work)
         return _taught(run, own, work)
     return _train(_found(run), work)
+
+
+def _extended(run: Run, steps: int, minutes: float) -> Run:
+    """The run with another budget. One that trains its own teacher shares it with that as at the beginning, or, if the teacher
+    is done, gets what is left of it."""
+    folder = run.folder / OWN
+    if not (folder / "run.json").exists():
+        return runs.extend(run, steps, minutes)
+    own = runs.load(folder)
+    if checkpoint.all_in(run.folder):
+        spent = (own.plan.steps, own.plan.minutes)
+        left = (max(steps - spent[0], 0), max(minutes - spent[1], 0.0))
+        return runs.extend(run, *left) if any(left) else run
+    runs.extend(own, round(steps * TEACHING), minutes * TEACHING)
+    return runs.extend(run, round(steps * (1 - TEACHING)), minutes * (1 - TEACHING))
 
 
 def _train(trainer: Trainer, work: Work) -> Trainer:

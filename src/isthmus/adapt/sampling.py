@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,10 +25,12 @@ REACHED = "adr.json"
 """File inside a run with the ranges that automatic randomization reached, as a belief."""
 
 
-def asked(plan: Plan, adr: bool, revisit: float, failures: Sequence[Path], robot: Robot) -> tuple[Plan, Belief | None]:
-    """The plan with the worlds that options ask for, and the failures that are known at the start."""
+def asked(
+    plan: Plan, adr: bool, revisit: float, failures: Sequence[Path], robot: Robot, believed: Callable[[Path], Belief]
+) -> tuple[Plan, Belief | None]:
+    """The plan with the worlds that options ask for, and the failures that are known at the start; `believed` reads a file."""
     revisit = revisit or (REVISIT if failures else 0.0)
-    return replace(plan, adr=adr, revisit=revisit), gather(failures, robot) if failures else None
+    return replace(plan, adr=adr, revisit=revisit), gather(failures, robot, believed) if failures else None
 
 
 def check(plan: Plan, belief: Belief) -> None:

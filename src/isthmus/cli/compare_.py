@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from isthmus.cli import show
-from isthmus.cli.worlds import worlds_of
+from isthmus.cli.assigned import assigned
+from isthmus.cli.worlds import as_designed, task_on, worlds_of
 from isthmus.errors import BadInput
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.adapt.comparison.contend import Contender
@@ -43,7 +45,7 @@ class Args:
     grounds: tuple[str, ...] = ("inside", "outside", "nominal")
     """Sets of worlds: inside, outside, nominal. Nothing after it for none."""
     belief: Path | None = None
-    """File with the distribution of worlds; by default the prior of the task."""
+    """Worlds: a file with a belief, or a twin with its motors and forces; by default the prior of the task."""
     reality: Path | None = None
     """Folder of reality files (*.toml), or one such file: each is a ground of its own."""
     sweep: tuple[str, ...] = ()
@@ -74,29 +76,31 @@ def run(args: Args) -> int:
     _check(args)
     from isthmus.adapt.comparison import grounds, measure, recovery
     from isthmus.adapt.comparison.contend import contenders
-    from isthmus.adapt.comparison.report import Report, check_places, places
+    from isthmus.adapt.comparison.report import Report, places
     from isthmus.adapt.comparison.sweep import sweep
     from isthmus.learn import runs
     from isthmus.tasks import get_task
 
     where = places(args.out) if args.out else (None, None)
-    task = get_task(args.task) if args.task else runs.load(args.runs[0]).task
+    task = get_task(args.task) if args.task else as_designed(runs.load(args.runs[0]).task)
+    robot, belief = worlds_of(args.belief, task.robot)
+    task = task_on(task, robot)
     space, worlds, seed = task.robot.space, args.worlds, args.seed
     entries = contenders(args.runs, task)
     reference, margin = _reference(args, [e.method for e in entries]), MARGIN if args.margin is None else args.margin
-    belief = worlds_of(args.belief, task.robot)[1]
     chosen, left_out = grounds.parametric(args.grounds, belief, worlds, seed)
     chosen += grounds.real(args.reality, task, worlds, seed) if args.reality else []
     for name in args.sweep:
         space.index(name)
-    after, before = (assignments(option, getattr(args, option)) for option in ("change", "before"))
+    after, before = (assigned(option, getattr(args, option)) for option in ("change", "before"))
     event = recovery.Event.of(task, after, before, args.at) if after else None
+    lists = _lists(args.episodes, entries, chosen)
     check_places(*where)
+    check_places(None, tuple(lists))
 
     with show.bar(f"comparing on {task.name}") as bar:
         parts = _shares(bar, [len(chosen), *([5] * len(args.sweep)), *([3] if event else [])])
         tables = measure.measure(task, entries, chosen, next(parts))
-        _write_lists(args.episodes, task, entries, chosen, tables)
         swept = [sweep(task, entries, name, belief, worlds, seed, next(parts)) for name in args.sweep]
         changed = recovery.recoveries(task, entries, event, belief, worlds, seed, next(parts)) if event else ([], [])
 
@@ -110,12 +114,17 @@ def run(args: Args) -> int:
         event=event,
         recoveries=changed,
     )
+
+    def write() -> list[Path]:
+        _write_lists(lists, task, entries, chosen, tables)
+        return [*_write(report, *where), *lists]
+
     if args.json:
-        return emit(report.to_dict(), lambda: _write(report, *where))
+        return emit(report.to_dict(), write)
     from isthmus.cli import compared
 
     try:
-        files = _write(report, *where)
+        files = write()
     finally:
         # Whatever happens to a file, or to whoever reads our output, neither costs the other.
         compared.everything(report, args.by_method, margin)
@@ -152,6 +161,8 @@ def _check(args: Args) -> None:
             raise BadInput(f"--sweep names {name!r} more than once.")
     if not args.change and (args.before or args.at is not None):
         raise BadInput("--before and --at go with --change.")
+    if args.episodes is not None and not (args.grounds or args.reality):
+        raise BadInput("--episodes lists episodes on grounds and realities; give --grounds or --reality.")
     if not (args.grounds or args.reality or args.sweep or args.change):
         raise BadInput("there is nothing to compare on: give --grounds, --reality, --sweep or --change.")
 
@@ -166,21 +177,6 @@ def _reference(args: Args, methods: list[str]) -> str:
     raise BadInput(f"--reference {args.reference} is not among the runs that are compared.")
 
 
-def assignments(option: str, texts: tuple[str, ...]) -> dict[str, float]:
-    """NAME=VALUE, several times."""
-    values: dict[str, float] = {}
-    for text in texts:
-        name, _, number = text.partition("=")
-        name = name.strip()
-        if name in values:
-            raise BadInput(f"--{option} gives {name!r} more than once.")
-        try:
-            values[name] = float(number)
-        except ValueError:
-            raise BadInput(f"--{option} takes NAME=VALUE with a number, not {text!r}.") from None
-    return values
-
-
 def _shares(bar: show.Bar, weights: list[float]):
     """Reports for consecutive parts of the work, which take times in proportion to their weights."""
     total, begun = sum(weights) or 1.0, 0.0
@@ -189,19 +185,27 @@ def _shares(bar: show.Bar, weights: list[float]):
         begun += weight
 
 
-def _write_lists(folder: Path | None, task: Task, entries: list[Contender], grounds: list[Ground], tables: Any) -> None:
-    """Every episode on every ground, as lists for the store."""
+def _lists(folder: Path | None, entries: list[Contender], grounds: list[Ground]) -> list[Path]:
+    """A file for each ground and run, in this order; none without a folder."""
     if folder is None:
+        return []
+    return [folder / f"{i + 1:02d}-{k + 1:02d}.parquet" for i in range(len(grounds)) for k in range(len(entries))]
+
+
+def _write_lists(files: list[Path], task: Task, entries: list[Contender], grounds: list[Ground], tables: Any) -> None:
+    """Every episode on every ground, as lists for the store."""
+    if not files:
         return
     from isthmus.cli.episodes import write_episodes
 
-    for i, ground in enumerate(grounds):
+    places = iter(files)
+    for ground in grounds:
         of = {
             "belief": ground.belief.hash if ground.belief else None,
             "reality": ground.reality.hash if ground.reality else None,
         }
-        for k, (entry, rows) in enumerate(zip(entries, tables[ground.name], strict=True)):
-            write_episodes(folder / f"{i + 1:02d}-{k + 1:02d}.parquet", entry.run, task, rows, ground.seed, [ground.name], **of)
+        for entry, rows in zip(entries, tables[ground.name], strict=True):
+            write_episodes(next(places), entry.run, task, rows, ground.seed, [ground.name], **of)
 
 
 def _write(report: Report, record: Path | None, figures: tuple[Path, Path, Path] | None) -> list[Path]:

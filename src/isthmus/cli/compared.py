@@ -78,7 +78,7 @@ def everything(report: Report, by_method: bool, margin: float) -> None:
     for name, found in report.results.items():
         ground(task, f"{name}, {report.worlds_of(name)} worlds", entries, found)
         if by_method:
-            methods(f"{name}, by method; spread is the standard deviation over runs", report.groups[name])
+            methods(task, f"{name}, by method; spread is the standard deviation over runs", report.groups[name])
     told = [name for name in report.results if name in (*KINDS, TOTAL)]
     for text in [*report.left_out, *(recovered(name, *s) for name in told for s in report.shares[name])]:
         show.say(text)
@@ -115,15 +115,22 @@ def ground(task: Task, title: str, entries: list[Contender], results: list[Resul
     packed(title, "run", [*blocks, [label(name) for name in metrics]], rows)
 
 
-def methods(title: str, found: list[Group]) -> None:
-    blocks = [["runs", "success", "score", "spread"], ["return", "spread "], ["Δ score", "Δ return"]]
+def methods(task: Task, title: str, found: list[Group]) -> None:
+    metrics = [name for name in found[0].means if name == next(iter(task.metrics)) or name in ENERGY]
+    blocks = [
+        ["runs", "success", "failed", "score", "spread"],
+        ["return", "spread "],
+        ["Δ score", "Δ return"],
+        [label(name) for name in metrics],
+    ]
     rows = []
     for k, g in enumerate(found):
-        row = [g.method, str(g.runs), percent(g.success)]
+        row = [g.method, str(g.runs), percent(g.success), f"{100 * g.failed.rate:.1f} %"]
         for name in ("score", "return"):
             spread = g.spread[name]
             row += [plus_minus(g.means[name]), f"{spread:.{digits(spread)}f}" if math.isfinite(spread) else NONE]
-        rows.append(row + ([NONE] * 2 if k == 0 else [plus_minus(g.against[n], "+") for n in ("score", "return")]))
+        row += [NONE] * 2 if k == 0 else [plus_minus(g.against[n], "+") for n in ("score", "return")]
+        rows.append(row + [f"{g.means[name].mean:.3g}" for name in metrics])
     packed(title, "method", blocks, rows)
 
 

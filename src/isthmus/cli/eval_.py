@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.assigned import assigned
 from isthmus.cli.episodes import check_list, write_episodes
 from isthmus.cli.worlds import task_on, worlds_of
 from isthmus.errors import BadInput
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.world import Belief
@@ -30,7 +32,7 @@ class Args:
     worlds: int = 500
     """Worlds, one episode in each."""
     belief: Path | None = None
-    """File with the distribution of worlds; by default the one that the run trained over."""
+    """File with the distribution of worlds; by default the one that the run was given."""
     twin: Path | None = None
     """Twin to evaluate on: its numbers, its motors and its learned forces."""
     nominal: bool = False
@@ -53,21 +55,14 @@ def chosen_belief(belief: Belief, nominal: bool, assignments: tuple[str, ...]) -
     """The belief that options ask for, starting from one."""
     if nominal:
         belief = belief.nominal()
-    values = {}
-    for text in assignments:
-        name, equals, number = text.partition("=")
-        try:
-            values[name.strip()] = float(number)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise BadInput(f"--set takes NAME=VALUE with a number, not {text!r}.")
-    return belief.fix(values)
+    return belief.fix(assigned("set", assignments))
 
 
 def run(args: Args) -> int:
     if args.worlds < 1:
         raise BadInput("--worlds must be at least 1.")
+    if args.seed < 0:
+        raise BadInput("--seed must not be negative.")
     if args.reality and (args.belief or args.twin or args.nominal or args.set):
         raise BadInput("--reality says everything about the worlds; --belief, --twin, --nominal and --set do not go with it.")
     if args.belief and args.twin:
@@ -75,6 +70,7 @@ def run(args: Args) -> int:
     if args.reality and args.failures:
         raise BadInput("--failures lists worlds of a belief; it does not go with --reality, which is one robot.")
     check_list(args.episodes)
+    check_places(None, tuple(path for path in (args.failures, args.episodes) if path is not None))
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
     from isthmus.learn.evaluate import evaluate

@@ -5,15 +5,16 @@ example: isthmus probe runs/student --worlds 600 -o probe.png
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from isthmus.cli import show
-from isthmus.cli.worlds import worlds_of
+from isthmus.cli.worlds import task_on, worlds_of
 from isthmus.errors import BadInput
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.adapt.probing.probe import Report
@@ -30,9 +31,9 @@ class Args:
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of the run."""
     worlds: int = 600
-    """Worlds, at least 20, one episode in each; 70 % to learn to read, the rest to judge."""
+    """Worlds, at least 20, one episode in each; 70 % to learn to read, at most 1000, the rest to judge."""
     belief: Path | None = None
-    """File with the distribution of worlds; by default the one that the run trained over."""
+    """Worlds: a file with a belief, or a twin with its motors and forces; by default those that the run trained over."""
     seed: int = 1000
     """Seed of the worlds."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
@@ -47,7 +48,6 @@ def run(args: Args) -> int:
     if args.out is not None and args.out.suffix != ".png":
         raise BadInput(f"-o takes a file NAME.png, not {args.out}.")
     from isthmus.adapt.comparison.contend import trained
-    from isthmus.adapt.comparison.report import check_places
     from isthmus.adapt.probing import probe
     from isthmus.cli.compare_ import emit
     from isthmus.learn import runs
@@ -58,7 +58,8 @@ def run(args: Args) -> int:
     found = runs.load(args.run)
     belief = trained(found)
     if args.belief is not None:
-        belief = worlds_of(args.belief, found.task.robot)[1]
+        robot, belief = worlds_of(args.belief, found.task.robot)
+        found = replace(found, task=task_on(found.task, robot))
     check_places(None, (args.out,) if args.out else None)
     with show.bar(f"probing {found.plan.task}") as bar:
         report = probe.probe(found, args.worlds, args.seed, belief, bar.update)

@@ -57,7 +57,7 @@ class Args:
     revisit: float = 0.0
     """Share of episodes in worlds where the policy failed before; 0.3 if only --failures are given."""
     failures: tuple[Path, ...] = ()
-    """Worlds known to fail: files of `isthmus eval --failures`, beliefs, or recordings that know their e."""
+    """Worlds known to fail: files of `isthmus eval --failures`, twins, beliefs, or recordings that know their e."""
     minutes: float = 0.0
     """Training time. Without --minutes and --steps, the task's own budget."""
     steps: int = 0
@@ -131,8 +131,8 @@ def run(args: Args) -> int:
 
 
 def _print_ranges(reached, path: Path) -> None:
-    rows = [[r.name, f"{r.nominal:.4g}", f"{r.low:.4g} to {r.high:.4g}", r.unit, f"{100 * r.width:.0f} %"] for r in reached]
-    show.out.print(show.table("", ["parameter", "nominal", "range", "unit", "of what is possible"], rows, right=(1, 4)))
+    rows = [[r.name, f"{r.middle:.4g}", f"{r.low:.4g} to {r.high:.4g}", r.unit, f"{100 * r.width:.0f} %"] for r in reached]
+    show.out.print(show.table("", ["parameter", "middle", "range", "unit", "of what is possible"], rows, right=(1, 4)))
     show.out.print(f"the same as a belief: {path}")
 
 
@@ -163,7 +163,7 @@ def _new(args: Args):
         settings = dataclasses.replace(settings, worlds=args.worlds)
     if args.blind_critic:
         settings = dataclasses.replace(settings, asymmetric=False)
-    minutes = args.minutes if args.minutes or args.steps else budget(args.task, args.method)
+    minutes = args.minutes if args.minutes or args.steps else budget(args.task, args.method, teacher is not None)
     weights = None
     if start:
         plan = plan_from(start, task, args.kl, teach=args.method == "teacher")
@@ -174,7 +174,8 @@ def _new(args: Args):
     plan = dataclasses.replace(
         plan, unit=task.robot.unit.hash, seed=args.seed, steps=args.steps, minutes=minutes, settings=settings
     )
-    plan, known = sampling.asked(plan, args.adr, args.revisit, args.failures, task.robot)
+    believed = lambda path: worlds_of(path, task.robot)[1]  # noqa: E731
+    plan, known = sampling.asked(plan, args.adr, args.revisit, args.failures, task.robot, believed)
     return plan, task, belief, methods.Parents(teacher, weights, start, known)
 
 
@@ -191,6 +192,8 @@ def _given(args: Args, *names: str) -> list[str]:
 def _check_together(args: Args) -> None:
     """Options that say nothing, or contradict each other, are errors."""
     looking = ("memory", "history", "every")
+    if args.adr and args.width != 1.0:
+        raise BadInput("--adr finds its own ranges; --width does not go with it.")
     if args.start is not None:
         fixed = ("teacher", "base", "reach", "blind_critic", *looking)
         for option in _given(args, *fixed, *(() if args.method == "teacher" else ("method",))):
@@ -202,8 +205,6 @@ def _check_together(args: Args) -> None:
     elif args.memory != "convolution":
         for option in _given(args, "history"):
             raise BadInput(f"{option} goes with --memory convolution; a recurrent memory looks back as far as it can.")
-    if args.adr and args.width != 1.0:
-        raise BadInput("--adr finds its own ranges; --width does not go with it.")
     for option in _given(args, "kl"):
         raise BadInput(f"{option} goes with --from RUN.")
     if args.base is None:

@@ -25,6 +25,13 @@ def worlds_of(path: Path | None, robot: Robot, default: Belief | None = None) ->
     return robot, adopt(Belief.load(path), robot.space, str(path))
 
 
+def as_designed(task: Task) -> Task:
+    """The task with a robot of its kind, not with the motors and forces of one that a run was trained on."""
+    from isthmus.sim.unit import Unit
+
+    return replace(task, robot=replace(task.robot, unit=Unit()))
+
+
 def task_on(task: Task, robot: Robot) -> Task:
     """The task with the motors and forces of this very robot; the worlds that it is meant for stay its own."""
     return replace(task, robot=replace(task.robot, unit=robot.unit))

@@ -63,10 +63,11 @@ def recipe(task: str) -> PPO:
     return RECIPES.get(task, PPO())
 
 
-SHARE = {"student": 0.5, "rma": 1.5}
-"""Time of a method, against that of the others: a student has its teacher already, rma first trains one."""
+TAUGHT, SELF_TAUGHT = 0.5, 1.5
+"""Time of a student or rma, against that of others: with a teacher that is there already, and with one to train first."""
 
 
-def budget(task: str, method: str = "ppo") -> float:
-    """Training time that the recipe needs on two cores, minutes."""
-    return MINUTES.get(task, 5.0) * SHARE.get(method, 1.0)
+def budget(task: str, method: str = "ppo", taught: bool = False) -> float:
+    """Training time that the recipe needs on two cores, minutes; `taught` if a teacher is given."""
+    share = {"student": TAUGHT, "rma": TAUGHT if taught else SELF_TAUGHT}.get(method, 1.0)
+    return MINUTES.get(task, 5.0) * share

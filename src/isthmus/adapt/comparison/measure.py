@@ -55,6 +55,7 @@ class Group:
     over: str
     """What the intervals are over: `worlds`, or `worlds and seeds`."""
     success: Rate
+    failed: Rate
     means: dict[str, Estimate]
     spread: dict[str, float]
     """Standard deviation over the runs' means; not a number for a single run."""
@@ -67,6 +68,7 @@ class Group:
             "runs": self.runs,
             "over": self.over,
             "success": vars(self.success),
+            "failed": vars(self.failed),
             "means": {name: m.to_dict() | {"spread": self.spread[name]} for name, m in self.means.items()},
             "against_first": {name: m.to_dict() for name, m in self.against.items()},
         }
@@ -142,18 +144,22 @@ def groups(task: Task, entries: list[Contender], tables: list[Rows]) -> list[Gro
     first = next(iter(by_name["score"]))
     found = []
     for method, scores in by_name["score"].items():
-        runs, worlds = scores.shape
+        runs = len(scores)
         own = {name: by_name[name][method] for name in names}
-        rate = estimate((1.0, own["success"]))
-        # Never surer than a single run with as many successes.
-        least = Rate.of(round(rate.mean * worlds), worlds)
-        ends = (rate.low, rate.high) if rate.low == rate.low else (0.0, 1.0)
-        success = Rate(rate.mean, max(0.0, min(least.low, ends[0])), min(1.0, max(least.high, ends[1])), worlds)
         spread = {name: float(x.mean(axis=1).std(ddof=1)) if runs > 1 else float("nan") for name, x in own.items()}
         against = {name: estimate((1.0, own[name]), (-1.0, by_name[name][first])) for name in names}
         means = {name: estimate((1.0, own[name])) for name in names}
-        found.append(Group(method, runs, over(scores), success, means, spread, against))
+        rates = rate(own["success"]), rate(stacked(entries, tables, "failed")[method])
+        found.append(Group(method, runs, over(scores), *rates, means, spread, against))
     return found
+
+
+def rate(happened: np.ndarray) -> Rate:
+    """Of something that happened or not, (runs, worlds): never surer than a single run in which it happened as often."""
+    worlds, mean = happened.shape[1], estimate((1.0, happened))
+    least = Rate.of(round(mean.mean * worlds), worlds)
+    ends = (mean.low, mean.high) if mean.low == mean.low else (0.0, 1.0)
+    return Rate(mean.mean, max(0.0, min(least.low, ends[0])), min(1.0, max(least.high, ends[1])), worlds)
 
 
 def recovered(entries: list[Contender], tables: list[Rows], name: str = "return") -> list[tuple[str, str, str, Share]]:

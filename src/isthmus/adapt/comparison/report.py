@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,19 +105,6 @@ def changes(task: Task, event: Event) -> str:
     return ", ".join(
         f"{text} {unit[name]}" if unit[name] != "1" else text for name, text in zip(event.after, texts, strict=True)
     )
-
-
-def check_places(record: Path | None, figures: tuple[Path, ...] | None) -> None:
-    """Raise BadInput unless these files can be written; their folder is made."""
-    for path in (*([record] if record else []), *(figures or ())):
-        if path.is_dir():
-            raise BadInput(f"cannot write {path}: it is a folder.")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=path.parent):
-                pass
-        except OSError as error:
-            raise BadInput(f"cannot write {path}: {error.strerror or error}.") from error
 
 
 def places(out: Path) -> tuple[Path | None, tuple[Path, Path, Path] | None]:
