@@ -64,9 +64,11 @@ class Counted(Residual):
     def moved(self, qpos: np.ndarray, qvel: np.ndarray, xi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return (qpos, qvel) if self.known else super().moved(qpos, qvel, xi)
 
-    def predict(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = ()) -> np.ndarray:
+    def predict(
+        self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = (), shake: np.ndarray | None = None
+    ) -> np.ndarray:
         self.work.replays += len(e)
-        return super().predict(e, xi, pushes)
+        return super().predict(e, xi, pushes, shake)
 
 
 @dataclass(frozen=True)

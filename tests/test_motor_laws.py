@@ -18,7 +18,7 @@ from isthmus.identify import actuator
 from isthmus.identify.actuator import Tried, choose, climb, climb_bench
 from isthmus.identify.bench import COLUMNS, read_bench
 from isthmus.identify.ladder import LADDER, figures, params, settled
-from isthmus.identify.law import put_law
+from isthmus.identify.law import put_law, with_delay
 from isthmus.identify.rollout import silent
 from isthmus.robots import get_robot
 from isthmus.sim.actuators import Actuators
@@ -124,7 +124,7 @@ def test_the_command_writes_a_law_that_a_robot_takes(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["motors"] == ["FL_calf"]
     assert told["law"] == "lag"
-    robot = put_law(out, get_robot("go1"))
+    robot, _ = put_law(out, get_robot("go1"))
     assert robot.driven.lag[robot.contract.target.component("FL_calf")] > 0
     assert robot.driven.lag[robot.contract.target.component("FL_hip")] == 0
     with pytest.raises(BadInput, match="FL_calf"):
@@ -135,6 +135,8 @@ def test_the_command_writes_a_law_that_a_robot_takes(tmp_path, capsys):
         (["go1", str(tmp_path / "a.csv"), "--motors", "knee"], "FL_calf"),
         (["go1", str(tmp_path / "a.csv"), "-o", "x.txt"], "NAME.actuator"),
         (["pendulum", str(tmp_path / "a.csv")], "torque.hinge"),
+        (["go1", str(tmp_path / "a.csv"), "--motors", "["], "regular expression"),
+        (["go1", str(tmp_path / "a.csv"), "--horizon", "nan"], "--horizon"),
     ):
         assert main(["actuator", *wrong]) == 2
         assert hint in capsys.readouterr().err
@@ -165,3 +167,50 @@ def test_a_law_with_more_figures_fits_no_worse(monkeypatch):
     for below, above in itertools.pairwise(laws):
         assert above.fitted < 1.05 * below.fitted
     assert found.chosen == "as believed"
+
+
+def test_what_was_found_of_a_motor_is_in_force_whatever_a_parameter_would_set():
+    """joint_friction sets the Coulomb friction of every motor of go1, but for one that was measured."""
+    go1 = get_robot("go1")
+    measured = tuple(
+        0.55 if name == "FL_calf" else c for name, c in zip(go1.contract.target.labels, go1.motors.coulomb, strict=True)
+    )
+    robot = dataclasses.replace(go1, unit=Unit(motors={"coulomb": measured}))
+    engine = Engine(robot, 1)
+    e = go1.prior.median()
+    e[go1.space.index("joint_friction")] = 0.3
+    engine.apply(e[None], engine.all)
+    there = dict(zip(go1.contract.target.labels, engine.binding.arrays["motor.coulomb"][0], strict=True))
+    assert there.pop("FL_calf") == 0.55
+    assert set(there.values()) == {0.3}
+
+
+def test_the_delay_of_a_law_becomes_that_of_the_link(tmp_path):
+    go1 = get_robot("go1")
+    assert with_delay(go1, go1.prior, 0.0) is go1.prior
+    assert with_delay(go1, go1.prior, 0.013).interval("action_delay", 0.9) == (0.013, 0.013)
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "hint"),
+    [
+        ("joint_vel", np.degrees, "another unit or sign"),
+        ("joint_vel", np.negative, "another unit or sign"),
+        ("joint_pos", np.zeros_like, "never changes"),
+        ("torque", lambda v: np.clip(v, -0.2 * v.max(), 0.2 * v.max()), "clipped"),
+    ],
+)
+def test_tables_with_wrong_columns_are_refused(tmp_path, column, change, hint):
+    bench_file(tmp_path / "a.csv", plain(lag=0.03), seconds=4)
+    rows = np.genfromtxt(tmp_path / "a.csv", delimiter=",", names=True, deletechars="")
+    name = f"{column}.FL_calf"
+    rows[name] = change(rows[name])
+    np.savetxt(
+        tmp_path / "b.csv",
+        np.column_stack([rows[n] for n in rows.dtype.names]),
+        delimiter=",",
+        header=",".join(rows.dtype.names),
+        comments="",
+    )
+    with pytest.raises(BadInput, match=hint):
+        read_bench([tmp_path / "b.csv"], get_robot("go1"), ".*_calf")

@@ -7,10 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from isthmus.cli.main import main
+from isthmus.data.episode import Episode
+from isthmus.data.recording import write
 from isthmus.gap.predict import Predictor
 from isthmus.gap.residual import Residual
 from isthmus.identify.fit import fit
 from isthmus.identify.plant import record, waves
+from isthmus.identify.rollout import features, silent
 from isthmus.identify.study import Parts, prepare
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot
@@ -66,21 +70,50 @@ def test_numbers_of_a_robot_on_its_feet_are_found(go1: Robot, swaying: Parts):
         assert after < 0.7 * before
 
 
+def _later(episode: Episode, ticks: int) -> Episode:
+    """Without its first ticks, in which a robot comes to rest."""
+    signals = {name: values[ticks:] for name, values in episode.signals.items()}
+    rest = {name: getattr(episode, name)[ticks:] for name in ("target", "wanted")}
+    return replace(episode, time=episode.time[ticks:] - episode.time[ticks], signals=signals, **rest)
+
+
 def test_standing_still_says_nothing(go1: Robot):
     episode = record(go1, world(go1, {}), np.tile(np.array(go1.default), (450, 1)), 3)
-    settled = replace(
-        episode,
-        time=episode.time[150:],
-        signals={name: values[150:] for name, values in episode.signals.items()},
-        target=episode.target[150:],
-        wanted=episode.wanted[150:],
-    )
-    parts = prepare(go1, [settled], go1.prior, ahead=0.5, threads=1, trust=True)
+    parts = prepare(go1, [_later(episode, 150)], go1.prior, ahead=0.5, threads=1, trust=True)
     found = fit(go1, parts.train, go1.prior, parts.floor, ("ground_friction", "armature"), rounds=1, threads=1)
     for name in found.space.names:
         low, high = found.interval(name, 0.9)
         before = go1.prior.interval(name, 0.9)
         assert high - low > 0.9 * (before[1] - before[0])
+
+
+def test_identify_says_that_a_robot_at_rest_says_nothing(go1: Robot, tmp_path, capsys):
+    episode = record(go1, world(go1, {}), np.tile(np.array(go1.default), (400, 1)), 3)
+    write(tmp_path / "stand.mcap", _later(episode, 150))
+    options = ["--only", "ground_friction", "--search", "never", "--trust", "-o", str(tmp_path / "s.twin")]
+    assert main(["identify", "go1", str(tmp_path / "stand.mcap"), *options]) == 0
+    assert "it says nothing" in capsys.readouterr().out
+
+
+def test_a_tick_that_was_not_measured_costs_no_more_than_itself(go1: Robot, swaying: Parts):
+    holes = swaying.train.measured.copy()
+    holes[:, ::7] = np.nan
+    whole, some = (
+        Residual(go1, replace(swaying.train, measured=m), swaying.floor, (), 1) for m in (swaying.train.measured, holes)
+    )
+    assert (some.seen.sum((1, 2)) > 0.8 * whole.seen.sum((1, 2))).all()
+
+
+def test_what_a_force_would_read_is_where_the_robot_was_followed_to(go1: Robot, swaying: Parts):
+    residual = Residual(go1, swaying.train, swaying.floor, (), threads=1)
+    xi = np.zeros((len(swaying.train), 0))
+    e = world(go1, TRUE | {"payload": 0.0})
+    _, qpos = features(residual, silent(go1, "motor", ("FL_calf",)), e, xi)
+    calf = go1.contract.slices()["joint_pos"].start + go1.contract["joint_pos"].component("FL_calf")
+    column = int(go1.model.joint("FL_calf").qposadr[0])
+    followed = residual.predict(e[None], xi[None])[0][:, :-1, calf]
+    assert np.abs(qpos[:, :, 0, column] - followed).max() < 0.1
+    assert np.abs(qpos[:, 5:, 0, column] - swaying.train.measured[:, 5:-1, calf]).mean() < 0.02
 
 
 def test_predictions_ahead_are_told_from_those_of_a_wrong_world(go1: Robot, swaying: Parts):

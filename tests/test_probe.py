@@ -158,11 +158,11 @@ def test_what_a_policy_knows_is_what_it_acts_on(name, source):
         assert known["estimate"].shape == (3, sides * context.size)
     if source in ("convolution", "recurrent"):
         assert torch.equal(known["estimate"], observation[:, actor.seen :])
+        size = sides * context.hidden if source == "recurrent" else actor.shape.depth * actor.frame
+        assert known["memory"].shape == (3, size)
     if source == "privileged":
         assert not torch.equal(known["estimate"], told_z(actor, observation))
         assert torch.equal(known["estimate"], told_z(actor, actor.normalize(observation)))
-        size = sides * context.hidden if source == "recurrent" else actor.shape.depth * actor.frame
-        assert known["memory"].shape == (3, size)
 
 
 def test_a_teacher_that_passes_on_what_it_is_told_can_be_read(tiny, monkeypatch):

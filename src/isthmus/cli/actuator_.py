@@ -7,6 +7,8 @@ example: isthmus actuator unit7.twin walk1.mcap walk2.mcap -o unit7.twin
 
 from __future__ import annotations
 
+import math
+import re
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.looked import looked_through
 from isthmus.errors import BadInput, unknown
 
 if TYPE_CHECKING:
@@ -47,14 +50,21 @@ def run(args: Args) -> int:
         raise BadInput("give at least one table with torques, or one recording.")
     if args.out is not None and args.out.suffix not in (".actuator", ".twin"):
         raise BadInput(f"-o takes a file NAME.actuator or NAME.twin, not {args.out}.")
+    if not 0 <= args.horizon < math.inf:
+        raise BadInput("--horizon must be a finite number, not negative.")
+    try:
+        re.compile(args.motors)
+    except re.error as error:
+        raise BadInput(f"--motors takes a regular expression, not {args.motors!r}: {error}.") from None
     kinds = {path.suffix == ".mcap" for path in args.files}
     if len(kinds) > 1:
         raise BadInput("tables with torques and recordings without do not go together.")
     old = Twin.load(Path(args.robot)) if is_twin(Path(args.robot)) else None
     robot = old.on(get_robot(old.robot), args.robot) if old else get_robot(args.robot)
     began = time.perf_counter()
-    found, belief, inputs = (_unseen if kinds == {True} else _measured)(args, robot)
+    found, belief, inputs, notes = (_unseen if kinds == {True} else _measured)(args, robot)
     entry = {"recordings": inputs, "actuator": found.chosen, "error": {t.name: t.held_out for t in found.tried}}
+    entry |= {"findings": notes}
     unit = replace(robot.unit, motors=found.motors, learned=_kept(robot, found))
     if args.out is not None and args.out.suffix == ".twin":
         twin = old or Twin(args.robot, robot.model_hash, belief)
@@ -62,7 +72,7 @@ def run(args: Args) -> int:
     elif args.out is not None:
         save_law(args.out, robot, found, inputs)
     if args.json:
-        show.emit(_record(args, robot, found, inputs, time.perf_counter() - began))
+        show.emit(_record(args, robot, found, inputs, time.perf_counter() - began) | {"findings": notes})
         return 0
     _tell(robot, found)
     if args.out is not None:
@@ -70,34 +80,38 @@ def run(args: Args) -> int:
     return 0
 
 
-def _measured(args: Args, robot: Robot) -> tuple[Actuator, Any, list[str]]:
+def _measured(args: Args, robot: Robot) -> tuple[Actuator, Any, list[str], list]:
     from isthmus.files import content_hash, read_bytes
     from isthmus.identify.actuator import climb_bench
     from isthmus.identify.bench import read_bench
+    from isthmus.identify.law import with_delay
 
     bench = read_bench(args.files, robot, args.motors)
     with show.bar(f"motors of {robot.name}") as bar:
         found = climb_bench(robot, bench, bar.update)
-    return found, robot.prior, [content_hash(read_bytes(path, 2**31)) for path in args.files]
+    belief = with_delay(robot, robot.prior, found.delay)
+    return found, belief, [content_hash(read_bytes(path, 2**31)) for path in args.files], []
 
 
-def _unseen(args: Args, robot: Robot) -> tuple[Actuator, Any, list[str]]:
-    import re
-
+def _unseen(args: Args, robot: Robot) -> tuple[Actuator, Any, list[str], list]:
     from isthmus.data.reader import read
     from isthmus.identify.actuator import climb
     from isthmus.identify.study import prepare
+    from isthmus.sim.sources import target_joints
 
     labels = [label for label in robot.contract.target.labels if re.fullmatch(args.motors, label)]
     if not labels:
         raise unknown("motor", args.motors, robot.contract.target.labels, f"those of {robot.name}")
+    if target_joints(robot, robot.model) is None or robot.motors.drive == "native":
+        raise BadInput(f"{robot.name} has no motors of ours that drive joints: `isthmus residual` learns forces on its body.")
     episodes = [read(path) for path in args.files]
-    parts = prepare(robot, episodes, robot.prior, args.horizon)
+    findings = looked_through(robot, episodes, args.files, args.json)
+    parts = prepare(robot, episodes, robot.prior, args.horizon, findings=findings)
     if parts.held_out is None:
         raise BadInput(f"the recordings give {len(parts.train)} segments: too few to hold some out and judge by them.")
     with show.bar(f"motors of {robot.name}") as bar:
         found, belief = climb(parts.robot, parts.train, parts.held_out, robot.prior, parts.floor, labels, report=bar.update)
-    return found, belief, [x.hash for x in episodes]
+    return found, belief, [x.hash for x in episodes], [f.to_dict() for f in findings]
 
 
 def _kept(robot: Robot, found: Actuator) -> tuple:

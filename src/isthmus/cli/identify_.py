@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.looked import looked_through
 from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
 
@@ -52,7 +53,7 @@ class Args:
     trust: bool = False
     """Fit also what looks wrong, such as another unit or exchanged joints; it is said all the same."""
     horizon: float = 0.0
-    """Seconds that the simulator predicts ahead; 0 chooses it by the noise."""
+    """Seconds that the simulator predicts ahead; 0 chooses it by the noise. Of a robot on its feet, the length of a piece."""
     search: Literal["auto", "always", "never"] = "auto"
     """Look all over the belief for a better fit: where the first one leaves more than noise, always, or never."""
     posterior: Literal["gauss", "sample"] = "gauss"
@@ -65,9 +66,8 @@ class Args:
 
 def run(args: Args) -> int:
     from isthmus.data.reader import read
-    from isthmus.gap.suspect import refuse, suspect
-    from isthmus.identify.fit import free, posterior
-    from isthmus.identify.law import put_law
+    from isthmus.identify.fit import free, noise_params, posterior
+    from isthmus.identify.law import put_law, with_delay
     from isthmus.identify.study import study
     from isthmus.identify.twin import Twin, is_twin
     from isthmus.robots import get_robot
@@ -76,26 +76,27 @@ def run(args: Args) -> int:
         raise BadInput("give at least one recording.")
     if args.out is not None and args.out.suffix != ".twin":
         raise BadInput(f"-o takes a file NAME.twin, not {args.out}.")
-    if args.horizon < 0:
-        raise BadInput("--horizon must not be negative.")
+    if not 0 <= args.horizon < math.inf:
+        raise BadInput("--horizon must be a finite number, not negative.")
     if args.seed < 0:
         raise BadInput("--seed must not be negative.")
     old = Twin.load(Path(args.robot)) if is_twin(Path(args.robot)) else None
     robot = old.on(get_robot(old.robot), args.robot) if old else get_robot(args.robot)
     belief, promised = _belief(args, robot, old), _promised(args.expected)
-    robot = put_law(args.actuator, robot) if args.actuator is not None else robot
+    if args.actuator is not None:
+        robot, delay = put_law(args.actuator, robot)
+        belief = with_delay(robot, belief, delay)
     open_ = free(robot, belief)
     for name in (*args.only, *args.fix):
         robot.space.index(name)
+    for name in args.only:
+        if name in noise_params(robot.space):
+            raise BadInput(f"{name} is not fitted: the noise of a signal comes from what the fit leaves.")
     names = tuple(n for n in (args.only or open_) if n not in args.fix)
     if not names:
         raise BadInput("no parameter is left to fit.")
     episodes = [read(path) for path in args.recordings]
-    findings = suspect(robot, episodes, [str(p) for p in args.recordings])
-    if not args.trust:
-        refuse(findings, " Mend them, or fit them all the same with --trust.")
-    for finding in () if args.json else findings:
-        show.say(f"{'suspect' if finding.refused else 'note'}: {finding}")
+    findings = looked_through(robot, episodes, args.recordings, args.json, args.trust)
     began = time.perf_counter()
     with show.bar(f"identifying {robot.name}") as bar:
         found = study(
@@ -164,7 +165,7 @@ def _compare(found: Study, promised: dict[str, list[float]]) -> None:
 
 def _errors(pair: tuple) -> dict[str, float | None]:
     fitted, held = pair
-    return {"fitted": fitted.overall, "held_out": held.overall if held else None}
+    return {"fitted": _number(fitted.overall), "held_out": _number(held.overall) if held else None}
 
 
 def _record(args: Args, robot: Robot, found: Study, belief: Belief, twin: Any, seconds: float) -> dict[str, Any]:
@@ -201,6 +202,7 @@ def _record(args: Args, robot: Robot, found: Study, belief: Belief, twin: Any, s
         "error": twin.history[-1]["error"],
         "findings": [f.to_dict() for f in found.findings],
         "horizon": found.ahead,
+        "followed": bool(robot.feet),
         "segments": {"fitted": len(found.train), "held_out": len(found.held_out) if found.held_out else 0},
         "steps": f.steps,
         "search": asdict(found.looked) if found.looked else None,
@@ -224,10 +226,13 @@ def _number(x: float) -> float | None:
 def _tell(robot: Robot, found: Study, belief: Belief, seconds: float) -> None:
     f = found.fit
     after = f.belief
+    how = f"{found.ahead:.2g} s, followed tick by tick" if robot.feet else f"{found.ahead:.2g} s ahead"
     show.say(
         f"{robot.name}: {len(found.train)} segments fitted, {len(found.held_out) if found.held_out else 0} held out, "
-        f"{found.ahead:.2g} s ahead, {seconds:.0f} s"
+        f"{how}, {seconds:.0f} s"
     )
+    if not math.isfinite(found.after[0].overall):
+        show.say("Nothing moves in what was recorded, so it says nothing: what was believed stays.", "yellow")
     rows = []
     for name in f.space.names:
         p = robot.space[name]

@@ -5,6 +5,7 @@ example: isthmus residual unit7.twin walk1.mcap walk2.mcap
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Annotated
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.looked import looked_through
 from isthmus.errors import BadInput, unknown
 
 
@@ -41,6 +43,7 @@ def run(args: Args) -> int:
     from isthmus.identify.study import errors, prepare
     from isthmus.identify.twin import Twin, is_twin
     from isthmus.robots import get_robot
+    from isthmus.sim.unit import MOST_LEARNED
 
     if not is_twin(args.twin):
         raise BadInput(f"{args.twin} is not a twin; make one with `isthmus identify ROBOT RECORDINGS -o NAME.twin`.")
@@ -49,9 +52,11 @@ def run(args: Args) -> int:
     out = args.out or args.twin
     if not is_twin(out):
         raise BadInput(f"-o takes a file NAME.twin, not {out}.")
-    if args.horizon < 0:
-        raise BadInput("--horizon must not be negative.")
+    if not 0 <= args.horizon < math.inf:
+        raise BadInput("--horizon must be a finite number, not negative.")
     twin = Twin.load(args.twin)
+    if len(twin.unit.learned) >= MOST_LEARNED:
+        raise BadInput(f"{args.twin} has {MOST_LEARNED} learned forces already, as many as a twin can have.")
     robot = twin.on(get_robot(twin.robot), str(args.twin))
     names = [robot.model.joint(j).name for j in range(robot.model.njnt)]
     for name in args.joints:
@@ -59,7 +64,8 @@ def run(args: Args) -> int:
             raise unknown("joint", name, names, f"those of {robot.name}")
     episodes = [read(path) for path in args.recordings]
     began = time.perf_counter()
-    parts = prepare(robot, episodes, robot.prior, args.horizon)
+    findings = looked_through(robot, episodes, args.recordings, args.json)
+    parts = prepare(robot, episodes, robot.prior, args.horizon, findings=findings)
     if parts.held_out is None:
         raise BadInput(f"the recordings give {len(parts.train)} segments: too few to hold some out and judge by them.")
     e = robot.prior.median()
@@ -76,6 +82,7 @@ def run(args: Args) -> int:
     entry = {
         "recordings": [x.hash for x in episodes],
         "learned": "force",
+        "findings": [f.to_dict() for f in findings],
         "error": {
             "before": {"fitted": before[0], "held_out": before[1]},
             "after": {"fitted": after[0], "held_out": after[1]},
@@ -90,6 +97,7 @@ def run(args: Args) -> int:
             "twin": str(out) if better else None,
             "twin_hash": twin.hash,
             "inputs": entry["recordings"],
+            "findings": entry["findings"],
             "error": entry["error"],
             "kept": better,
             "largest": largest,

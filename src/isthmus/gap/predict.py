@@ -61,7 +61,7 @@ class Predictor:
         warm = self.warm = warmed(robot)
         early = replace(segments, target=segments.target[:, :warm], measured=segments.measured[:, : warm + 1])
         self.early = Residual(robot, early, noise, (), threads)
-        self.whole = Residual(robot, segments, noise, (), threads, followed=warm)
+        self.whole = Residual(robot, segments, noise, (), threads, followed=warm + 1)
         self.seen = self.whole.seen[:, warm + 1 :]
         self._starts: dict[bytes, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
@@ -90,7 +90,7 @@ class Predictor:
     def _ahead(self, residual: Residual, e: np.ndarray) -> np.ndarray:
         """Errors after the warm-up, (S, ticks, components), of a robot that is followed until then."""
         r = residual(e[None], np.zeros((1, len(self.seen), 0)))[0]
-        return np.where(self.seen, r[:, self.warm + 1 :], np.nan)
+        return np.where(residual.seen[:, self.warm + 1 :], r[:, self.warm + 1 :], np.nan)
 
     def _made_up(self, e: np.ndarray) -> np.ndarray:
         """Typical size of the errors where the world e is the truth, (1, ticks, components), 1 or more."""
@@ -99,7 +99,7 @@ class Predictor:
         y = alone.predict(e[None], np.zeros((1, len(segments), 0)))[0]
         noisy = whole.components.noisy(y, whole.noise, np.random.default_rng(0))
         made = replace(segments, measured=np.where(np.isfinite(segments.measured), noisy, np.nan))
-        error = self._ahead(Residual(whole.robot, made, whole.noise, (), whole.threads, followed=self.warm), e)
+        error = self._ahead(Residual(whole.robot, made, whole.noise, (), whole.threads, followed=self.warm + 1), e)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             typical = np.nanmedian(np.abs(error), axis=0) / NORMAL_MEDIAN

@@ -15,7 +15,7 @@ brings that the ticks before did not tell.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -128,6 +128,12 @@ class Linear:
     """(S, ticks, components, d) by the unconstrained coordinates of the chosen parameters."""
     dx: np.ndarray
     """(S, ticks, components, 2 nv) by the start of the segment, in units of its spread."""
+    followed: bool = False
+    """Whether an observer keeps the states, and there are no starts to find."""
+
+    def of(self, which: np.ndarray | slice) -> Linear:
+        """Of some segments."""
+        return replace(self, r=self.r[which], dz=self.dz[which], dx=self.dx[which])
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ class Residual:
         self.skip = skipped(robot)
         self.rescale(np.asarray(noise, float))
         difference = self.components.difference(segments.measured, segments.measured)
-        self.seen = np.isfinite(difference)
+        self.seen = np.isfinite(difference) & np.isfinite(self.noise)
         self.seen[:, : self.skip] = False
         if self._observer is not None:
             # Soft contacts creep, each friction at its own pace. Of a robot that stands still that is all there is to see.
@@ -228,6 +234,11 @@ class Residual:
         y[engine.blown] = np.nan
         return y.reshape(k, S, ticks + 1, -1)
 
+    def follow(self, engine: Engine, tick: int) -> None:
+        """Let the observer, if there is one, correct an engine with one world for each segment, at a tick of them."""
+        if self._observer is not None and tick < self._ticks_followed:
+            self._observer.pull(engine, self.components.difference(engine.noiseless(), self.segments.measured[:, tick]))
+
     def _engine(self, n: int) -> Engine:
         if n not in self._engines:
             self._engines[n] = Engine(self.robot, n, self.threads)
@@ -270,7 +281,7 @@ class Residual:
         r = self(self.world(zs, e), xis, shake=shake)
         by_z = (r[1 : 1 + d] - r[1 + d : 1 + 2 * d]) / (2 * hz[:, None, None, None])
         by_x = (r[1 + 2 * d : 1 + 2 * d + nx] - r[1 + 2 * d + nx :]) / (2 * hx.T[:, :, None, None])
-        return Linear(r[0], np.moveaxis(by_z, 0, -1), np.moveaxis(by_x, 0, -1))
+        return Linear(r[0], np.moveaxis(by_z, 0, -1), np.moveaxis(by_x, 0, -1), self.followed)
 
     def by_force(self, e: np.ndarray, xi: np.ndarray, dofs: Sequence[int], size: np.ndarray) -> np.ndarray:
         """dr/dforce, (S, ticks + 1, components, ticks, dofs), of forces at single ticks, by pushes of `size`, (dofs,)."""
@@ -292,7 +303,11 @@ def calm(measured: np.ndarray, noise: np.ndarray, components: Components) -> np.
     """(S, components) whether a signal, (S, ticks, width), spreads hardly more than its noise, or is not there."""
     out = np.empty((len(measured), len(components)), bool)
     for mine, columns in components.columns():
-        spread = measured[..., columns].std(1).max(-1)
+        there = np.isfinite(measured[..., columns])
+        values = np.where(there, measured[..., columns], 0.0)
+        count = np.maximum(there.sum(1, keepdims=True), 1)
+        about = np.where(there, values - values.sum(1, keepdims=True) / count, 0.0)
+        spread = np.sqrt((about**2).sum(1) / count[:, 0]).max(-1)
         out[:, mine] = ~(spread > QUIET * noise[mine[0]])[:, None]
     return out
 

@@ -17,7 +17,7 @@ import numpy as np
 from isthmus.gap.segments import Segments
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
 from isthmus.identify.fit import fit, free
-from isthmus.identify.ladder import LADDER, extended, params, settled, without_losses, written
+from isthmus.identify.ladder import DELAY, LADDER, extended, params, settled, without_losses, written
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
 from isthmus.identify.study import misses
@@ -61,6 +61,8 @@ class Actuator:
     rate: float
     """Hz of the recording that it was fitted to."""
     unit: str
+    delay: float = 0.0
+    """s that commands take; part of the link, not of the motors."""
 
 
 def choose(tried: Sequence[Tried]) -> Tried:
@@ -109,7 +111,8 @@ def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) 
     chosen = choose([base, tried[-1]])
     motors = settled(bare, space.params, base.values)
     network = learned if chosen is tried[-1] else None
-    return Actuator(bench.labels, chosen.name, tuple(tried), motors, network, 1.0 / bench.dt, "N·m")
+    delay = base.values.get(DELAY, 0.0)
+    return Actuator(bench.labels, chosen.name, tuple(tried), motors, network, 1.0 / bench.dt, "N·m", delay)
 
 
 def climb(
@@ -127,7 +130,7 @@ def climb(
     own = tuple(n for n in dict.fromkeys(written(robot).values()) if n in free(robot, belief))
     extra: tuple[Param, ...] = ()
     tried: list[Tried] = []
-    found: dict[str, tuple[tuple[Param, ...], np.ndarray]] = {}
+    found: dict[str, tuple[tuple[Param, ...], np.ndarray, Belief]] = {}
     e = belief.median()
     for i, rung in enumerate((None, *LADDER)):
         report(i / (len(LADDER) + 2))
@@ -139,17 +142,18 @@ def climb(
         names = (*own, *(p.name for p in extra))
         # From the law below on: the middle of what a motor could lose is far from any motor.
         e = np.concatenate([e, [p.nominal for p in new]])
+        after = belief
         if names:
-            e = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads).e
+            fitted = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads)
+            e, after = fitted.e, fitted.narrowed(belief, own)
         name = rung.name if rung else "as believed"
         values = {n: float(e[larger.space.index(n)]) for n in names}
         miss = [_relative(larger, part, noise, e, threads) for part in (train, held)]
-        found[name] = (extra, e)
+        found[name] = (extra, e, after)
         tried.append(_tried(name, values, *miss))
     base = choose(tried)
-    extra, e = found[base.name]
+    extra, e, after = found[base.name]
     motors = settled(robot, extra, base.values)
-    fixed = belief.fix({n: float(e[robot.space.index(n)]) for n in own})
     here = replace(robot, unit=replace(robot.unit, motors=motors))
     world = e[: len(robot.space)]
     learned = learn(here, train, world, noise, "motor", labels, threads=threads)
@@ -157,7 +161,7 @@ def climb(
     tried.append(_tried(NETWORK, base.values, *miss))
     chosen = choose([base, tried[-1]])
     network = learned if chosen is tried[-1] else None
-    return Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise"), fixed
+    return Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise"), after
 
 
 def _relative(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, threads: int) -> np.ndarray:

@@ -33,6 +33,9 @@ GAP = 2.5
 """A step of time longer than so many usual ones begins a new stretch."""
 COLUMNS = ("target", "joint_pos", "joint_vel", "torque")
 MOST_PIECES = 2000
+CLIPPED, ALIKE, UNIT = 0.2, 0.7, 1.6
+"""Share of samples at which a torque may be at its extreme; how well a speed and the change of an angle must go together to be
+compared, and their ratio that is still fine."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,7 @@ def read_bench(paths: Sequence[Path], robot: Robot, pattern: str = ".*") -> Benc
             if missing:
                 raise BadInput(f"{path} has 'torque.{label}' but no column '{missing[0]}'.")
             data = np.stack([columns["time"], *(columns[f"{c}.{label}"] for c in COLUMNS)], axis=1)
+            _check_motor(data, label, str(path))
             rows.append((label, data))
         steps.append(np.median(np.diff(columns["time"])))
     dt = float(np.median(steps))
@@ -93,6 +97,29 @@ def read_bench(paths: Sequence[Path], robot: Robot, pattern: str = ".*") -> Benc
     pieces = [pieces[i] for i in np.unique(np.linspace(0, len(pieces) - 1, MOST_PIECES).astype(int))]
     u, q, qd, tau = np.stack(pieces).transpose(2, 0, 1)
     return Bench(tuple(dict.fromkeys(label for label, _ in rows)), dt, u, q, qd, tau)
+
+
+def _check_motor(data: np.ndarray, label: str, where: str) -> None:
+    """Refuse columns, (samples, 5), that cannot be of one motor in the units of its contract."""
+    good = data[np.isfinite(data).all(axis=1)]
+    if len(good) < PIECE:
+        return
+    time, *columns = good.T
+    for name, values in zip(COLUMNS[1:], columns[1:], strict=True):
+        if np.ptp(values) == 0:
+            raise BadInput(f"{where}: {name}.{label} never changes.")
+        ends = np.mean(np.abs(values) == np.abs(values).max())
+        if name == "torque" and ends > CLIPPED:
+            raise BadInput(f"{where}: {name}.{label} sits at its extreme in {100 * ends:.0f} % of samples: clipped.")
+    step = np.diff(time)
+    steady = (step > 0) & (step < GAP * np.median(step))
+    rate, speed = np.diff(columns[1])[steady] / step[steady], (0.5 * (columns[2][1:] + columns[2][:-1]))[steady]
+    gain = float(rate @ speed / max(float(rate @ rate), 1e-300))
+    alike = float(rate @ speed / max(float(np.sqrt((rate @ rate) * (speed @ speed))), 1e-300))
+    if abs(alike) > ALIKE and not 1 / UNIT < gain < UNIT:
+        raise BadInput(
+            f"{where}: joint_vel.{label} is {gain:.3g} times the rate at which joint_pos.{label} changes: another unit or sign."
+        )
 
 
 def _pieces(data: np.ndarray, dt: float) -> list[np.ndarray]:

@@ -38,6 +38,8 @@ Driver = Callable[[int, np.ndarray], np.ndarray]
 class Course(Protocol):
     size: int
     """Coefficients."""
+    ticks: int
+    """Of an experiment."""
     strict: bool
     """Whether torques count against the limits; those of a policy are its own."""
 
@@ -68,7 +70,8 @@ class Waves:
         # A default at the end of its range leaves room to one side only.
         self.room = np.where(self.room > 0.05 * (high - low), self.room, 0.25 * (high - low))
         self.limits = (low, high)
-        self.t = np.arange(round(seconds * rate)) / rate
+        self.ticks = round(seconds * rate)
+        self.t = np.arange(self.ticks) / rate
         omega = 2 * np.pi * np.array(HARMONICS) / min(PERIOD, seconds)
         omega = omega[omega < np.pi * rate / 4]
         self.ramp = np.clip(np.minimum(self.t, seconds - self.t) / RAMP, 0.0, 1.0)[:, None]

@@ -44,6 +44,8 @@ DRAWS = 4
 """Of the starts' errors, or of an observer's signals, each with its opposite."""
 STRETCH = 0.4
 """s over which errors of an observer hang together."""
+USUAL = 5.0
+"""How many times ticks of a walking robot usually say the same, for experiments that nobody has done yet."""
 EDGES = 2.0
 """Variance of what is found over what smooth errors would give: feet that touch earlier or later make many small valleys, and a
 descent ends in one of them. From fits to six recordings of a walking go1 whose numbers were known."""
@@ -65,6 +67,7 @@ class Normal:
 
     def __init__(self, found: Linear, hold: np.ndarray):
         S = len(found.r)
+        self.followed = found.followed
         self.r, w = found.r.reshape(S, -1), weights(found.r).reshape(S, -1)
         self._w = w
         self.dz, self.dx = (J.reshape(S, self.r.shape[1], -1) for J in (found.dz, found.dx))
@@ -85,7 +88,7 @@ class Normal:
     def scales(self, prior: Prior) -> tuple[np.ndarray, np.ndarray]:
         """How far each number and each start, by itself, may go before it shows, (d,) and (S, 2 nv)."""
         alone = np.diag(self._zz) + np.diag(prior.precision), np.einsum("sii->si", self._xx)
-        z, xi = (np.clip(1.0 / np.sqrt(a), *(STEPS if self._hold.size else FOLLOWED_STEPS)) for a in alone)
+        z, xi = (np.clip(1.0 / np.sqrt(a), *(FOLLOWED_STEPS if self.followed else STEPS)) for a in alone)
         return z, xi
 
     def step(self, r: np.ndarray, xi: np.ndarray, prior: Prior, slope: np.ndarray, damping: float) -> tuple:
@@ -112,7 +115,7 @@ class Normal:
         gx = (self._wx * self.r[..., None]).sum(1) + self._hold * xi
         wanted = gx + self._xz @ dz
         diagonal = _diagonals(self._xx)
-        cautions = CAUTION if self._hold.size else CAUTION[:1]
+        cautions = CAUTION[:1] if self.followed else CAUTION
         return np.stack([-np.linalg.solve(self._xx + c * diagonal, wanted[..., None])[..., 0] for c in cautions])
 
     def shaken(self, rng: np.random.Generator) -> np.ndarray:
@@ -176,7 +179,7 @@ def descend(
     first = FOLLOWED_STEPS[0] if residual.followed else FIRST
     scales = np.full(len(z), first), np.full(xi.shape, first)
     found, damping = Normal(residual.linear(at.z, e, at.xi, *scales), residual.hold), 1e-2
-    for step in range(steps):
+    for step in range(steps if at.z.size or at.xi.size else 0):
         new, which = _plain(residual, prior, at, e, found), 0
         if new is None:
             new, which = _best(residual, prior, at, e, found, *_steps(residual, prior, found, at, e, damping * DAMPINGS))
@@ -247,8 +250,8 @@ def repeated(residual: Residual, found: Normal, prior: Prior) -> float:
     sum of what the ticks of a stretch say about z, Σ dr/dz · w r, varies more than if each spoke for itself; on average over
     directions, that many times more.
     """
-    stretch = max(1, round(STRETCH * residual.robot.contract.rate))
     S, ticks = residual.seen.shape[:2]
+    stretch = min(max(1, round(STRETCH * residual.robot.contract.rate)), ticks - residual.skip)
     first = residual.skip + (ticks - residual.skip) % stretch
     said = (found.weighted * found.r[..., None]).reshape(S, ticks, -1, found.weighted.shape[-1]).sum(2)
     sums = said[:, first:].reshape(-1, stretch, said.shape[-1]).sum(1)

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import cma
 import numpy as np
 
+from isthmus.errors import BadInput
 from isthmus.gap.residual import SCALE, Components, Residual, skipped
 from isthmus.gap.segments import Segments, past_kept
 from isthmus.identify.courses import Course
-from isthmus.identify.descend import Normal
+from isthmus.identify.descend import EDGES, USUAL, Normal
 from isthmus.identify.fit import free, noise_params
 from isthmus.identify.prior import prior
 from isthmus.sim.engine import Engine
@@ -76,6 +77,9 @@ class Judge:
         self.names = free(robot, belief) if names is None else tuple(names)
         rate, self.skip = robot.contract.rate, skipped(robot)
         self.length = self.skip + max(2, round(ahead * rate))
+        if course.ticks <= self.length:
+            least = (self.length + 1) / rate
+            raise BadInput(f"the experiment is too short: {robot.name} needs more than {least:.2g} s with this horizon.")
         self.kept = past_kept(robot)
         self.e = belief.median()
         self.noise = _noise(robot, belief)
@@ -94,8 +98,8 @@ class Judge:
         found = residual.linear(self.z, self.e, xi, np.full(len(self.z), STEP), np.full(xi.shape, 1.0 / SCALE))
         each = S // len(orders)
         parts = [slice(i * each, (i + 1) * each) for i in range(len(orders))]
-        one = lambda part: type(found)(found.r[part], found.dz[part], found.dx[part])  # noqa: E731
-        return np.stack([Normal(one(part), residual.hold).matrix for part in parts])
+        told = np.stack([Normal(found.of(part), residual.hold).matrix for part in parts])
+        return told / (EDGES * USUAL) if residual.followed else told
 
     def _recorded(self, orders: np.ndarray) -> tuple[Segments, np.ndarray]:
         """The experiments as recordings without noise, whose starts are known, one after the other; and (c, T, m) targets."""

@@ -42,6 +42,8 @@ TORQUE, SPEED = 1.0, 10.0
 """N·m and rad/s of a motor of which neither is known."""
 MOST_DELAY = 0.1
 """s"""
+DELAY = "motor_action_delay"
+"""Parameter of a law: how long a command takes."""
 
 
 def figures(robot: Robot) -> dict[str, np.ndarray]:

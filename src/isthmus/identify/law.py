@@ -17,8 +17,10 @@ from isthmus.data import archive
 from isthmus.errors import BadInput, unknown
 from isthmus.files import atomic_write, read_bytes
 from isthmus.identify.actuator import Actuator
+from isthmus.identify.ladder import MOST_DELAY, figures, written
 from isthmus.sim.robot import FIGURES, Robot
 from isthmus.sim.unit import SIZES, Unit
+from isthmus.world import Belief
 
 MAX_BYTES = 2**20
 
@@ -29,6 +31,7 @@ def law_record(robot: Robot, found: Actuator) -> dict[str, Any]:
         "motors": list(found.labels),
         "law": found.chosen,
         "rate": found.rate,
+        "delay": found.delay,
         "unit": found.unit,
         "tried": [
             {"law": t.name, "values": t.values, "fitted": t.fitted, "held_out": t.held_out} for t in found.tried
@@ -45,8 +48,17 @@ def save_law(path: Path, robot: Robot, found: Actuator, inputs: list[str]) -> No
     atomic_write(path, archive.pack({"actuator.json": text, **unit.parts()}))
 
 
-def put_law(path: Path, robot: Robot) -> Robot:
-    """The robot with the law of a file on those of its motors that the file names."""
+def with_delay(robot: Robot, belief: Belief, delay: float) -> Belief:
+    """A belief in which commands take `delay` seconds, where a parameter of the robot says so and the delay is known."""
+    name = written(robot).get("action_delay")
+    if not delay or name is None:
+        return belief
+    param = robot.space[name]
+    return belief.fix({name: min(max(delay, param.low), param.high)})
+
+
+def put_law(path: Path, robot: Robot) -> tuple[Robot, float]:
+    """The robot with the law of a file on those of its motors that the file names, and the delay of its commands, s."""
     where = str(path)
     data = read_bytes(path, 2 * sum(SIZES.values()))
     parts = archive.unpack(data, {"actuator.json": MAX_BYTES}, SIZES, "a motor law", where)
@@ -62,8 +74,6 @@ def put_law(path: Path, robot: Robot) -> Robot:
         if label not in own:
             raise unknown("motor", str(label), own, f"{where}, a law for motors of {fields.get('robot')}")
     law = Unit.of({name: content for name, content in parts.items() if name in SIZES}, FIGURES, where)
-    from isthmus.identify.ladder import figures
-
     nominal = figures(robot)
     motors = dict(robot.unit.motors)
     for name, row in law.motors.items():
@@ -74,4 +84,7 @@ def put_law(path: Path, robot: Robot) -> Robot:
             new[own.index(label)] = value
         motors[name] = tuple(map(float, new))
     kept = tuple(x for x in robot.unit.learned if x.kind != "motor" or not set(x.names) & set(labels))
-    return replace(robot, unit=Unit(motors, (*kept, *law.learned)))
+    delay = fields.get("delay", 0.0)
+    if not isinstance(delay, int | float) or not 0 <= delay <= MOST_DELAY:
+        raise BadInput(f"{where}: the delay of a motor law is a number of seconds between 0 and {MOST_DELAY:g}.")
+    return replace(robot, unit=Unit(motors, (*kept, *law.learned))), float(delay)

@@ -199,7 +199,7 @@ def _together(unit: Unit, which: Sequence[int], z: np.ndarray, step: np.ndarray)
     rows = []
     for i in range(len(which)):
         mine = here.of == i
-        one = Normal(Linear(linear.r[mine], linear.dz[mine], linear.dx[mine]), residual.hold)
+        one = Normal(linear.of(mine), residual.hold)
         s = -one.slope(xi[mine])
         soft = np.linalg.inv(one.matrix + unit.wide.precision)
         energy = float((weights(one.r) * one.r**2).sum()) / KEPT - float(s @ soft @ s)

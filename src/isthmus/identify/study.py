@@ -92,6 +92,8 @@ def study(
     `search` says when to look for a better valley than the one that the belief's middle is in, `posterior` whether the belief
     afterwards is normal or made of draws; both have a `seed`. `report` hears of the fit, `progress` of the other two.
     """
+    if posterior == "sample" and robot.feet:
+        raise BadInput(f"a belief about {robot.name}, a robot on its feet, cannot be sampled: the ticks repeat each other.")
     parts = prepare(robot, episodes, belief, ahead, threads, findings, trust)
     robot, noise, train, held_out = parts.robot, parts.floor, parts.train, parts.held_out
     fitted, looked = best_fit(robot, train, belief, noise, names, search, seed, threads, report, progress)

@@ -49,8 +49,20 @@ def resolve(space: Space, robot: Robot) -> list[Write]:
             array, columns = _columns(Target.parse(text), robot, where)
             if array.startswith("link.") and (param.how != "set" or param.low < 0 or array in {w.array for w in writes}):
                 raise BadInput(f"{where}: a delay is set by one parameter only, and is never negative.")
-            writes.append(Write(array, columns, i, param.how))
+            if array.startswith("motor.") and param.how == "set":
+                columns = columns[~_own_figure(robot, array.removeprefix("motor."))[columns]]
+            if len(columns):
+                writes.append(Write(array, columns, i, param.how))
     return writes
+
+
+def _own_figure(robot: Robot, field: str) -> np.ndarray:
+    """(m,) motors of which the unit has a figure of its own: no parameter sets what was found of this very motor."""
+    own = robot.unit.motors.get(field)
+    if own is None:
+        return np.zeros(robot.contract.target.size, bool)
+    design = getattr(robot.motors, field, None) or (actuators.ABSENT.get(field, 0.0),) * len(own)
+    return np.array(own) != np.array(design)
 
 
 def _columns(t: Target, robot: Robot, where: str) -> tuple[str, np.ndarray]:

@@ -34,6 +34,12 @@ def suspect(robot: Robot, episodes: Sequence[Episode], names: Sequence[str] = ()
     return tuple(found)
 
 
+def falls(robot: Robot, episodes: Sequence[Episode], names: Sequence[str]) -> tuple[Finding, ...]:
+    """Where a robot with feet lies: nothing is wrong with the recording there, but no piece with it is used."""
+    found = [samples.lying(Recording(i, name, e), robot) for i, (name, e) in enumerate(zip(names, episodes, strict=True))]
+    return tuple(finding for some in found for finding in some)
+
+
 def _of(of: Recording, robot: Robot) -> list[Finding]:
     tick = 1.0 / own_rate([of.episode], robot.contract)
     found = [

@@ -10,7 +10,7 @@ import numpy as np
 from isthmus.data.episode import Episode
 
 Kind = Literal[
-    "missing", "hole", "mode", "held", "constant", "stuck", "saturated", "wrapped", "limit",
+    "missing", "hole", "mode", "fallen", "held", "constant", "stuck", "saturated", "wrapped", "limit",
     "range", "unit", "sign", "swapped", "order", "frame", "mismatch",
 ]  # fmt: skip
 CUT: tuple[Kind, ...] = ("mode",)

@@ -9,6 +9,7 @@ import numpy as np
 from isthmus.data.contract import Signal
 from isthmus.data.plausible import constant
 from isthmus.deploy.link import MODES
+from isthmus.gap.segments import fallen
 from isthmus.gap.suspect.finding import Finding, Recording, runs
 from isthmus.gap.tracks import holes
 from isthmus.sim.robot import Robot
@@ -74,6 +75,16 @@ def gaps(of: Recording, tick: float) -> Iterator[Finding]:
         if away.any():
             text = f"the robot followed no targets in {count(of, away)}; the recording is cut there."
             yield of.finding("mode", "time", "", away, text, left_out=True)
+
+
+def lying(of: Recording, robot: Robot) -> Iterator[Finding]:
+    """Where a robot with feet has fallen: pieces of a recording with such ticks are not used."""
+    where = fallen(robot, np.concatenate([of.episode.signals[s.name] for s in robot.contract.signals], axis=1))
+    if where.any():
+        text = (
+            f"the robot is tilted beyond {robot.contract.safety.tilt:.2g} rad in {count(of, where)}; no piece with it is used."
+        )
+        yield of.finding("fallen", "time", "", where, text)
 
 
 def held(of: Recording, robot: Robot) -> np.ndarray:
