@@ -93,10 +93,10 @@ def compare(task: str, methods: list[str], seeds: list[int], folder: Path, do) -
             hidden = ["robot", robot, "--hidden", str(seed), "--family", family, "--reveal"]
             do(hidden, realities / f"{family}-{seed}.toml")
     found = [str(folder / f"{m}-{seed}") for m in methods for seed in seeds]
-    do(["compare", *found, "--reality", str(realities), "--worlds", "400", "-o", str(folder / "report")])
+    do(["compare", *found, "--reality", str(realities), "--worlds", "300", "-o", str(folder / "report")])
     for change in CHANGES[robot]:
         out = folder / f"report-{change[0].partition('=')[0]}"
-        do(["compare", *found, "--grounds", "--change", *change, "--worlds", "200", "-o", str(out)])
+        do(["compare", *found, "--grounds", "--change", *change, "--worlds", "150", "-o", str(out)])
 
 
 def print_command(arguments: list[str], into: Path | None = None) -> None:

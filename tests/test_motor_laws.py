@@ -214,3 +214,15 @@ def test_tables_with_wrong_columns_are_refused(tmp_path, column, change, hint):
     )
     with pytest.raises(BadInput, match=hint):
         read_bench([tmp_path / "b.csv"], get_robot("go1"), ".*_calf")
+
+
+def test_currents_stand_for_torques(tmp_path):
+    bench_file(tmp_path / "a.csv", plain(lag=0.03), seconds=4)
+    text = (tmp_path / "a.csv").read_text()
+    (tmp_path / "b.csv").write_text(text.replace("torque.", "current.", 1))
+    torques, currents = (
+        read_bench([tmp_path / f], get_robot("go1"), ".*_calf", k) for f, k in (("a.csv", 0.0), ("b.csv", 0.5))
+    )
+    assert np.allclose(currents.tau, 0.5 * torques.tau)
+    with pytest.raises(BadInput, match="--torque-constant"):
+        read_bench([tmp_path / "b.csv"], get_robot("go1"), ".*_calf")

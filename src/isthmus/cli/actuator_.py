@@ -35,6 +35,8 @@ class Args:
     """Motors that share the law, as a regular expression of their labels."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """File for the law, NAME.actuator, or for a twin that has it, NAME.twin."""
+    torque_constant: float = 0.0
+    """N·m per ampere, for tables that have current.LABEL in place of torque.LABEL."""
     horizon: float = 0.0
     """Without torques: seconds that the simulator predicts ahead; 0 chooses it by the noise."""
     json: bool = False
@@ -50,8 +52,9 @@ def run(args: Args) -> int:
         raise BadInput("give at least one table with torques, or one recording.")
     if args.out is not None and args.out.suffix not in (".actuator", ".twin"):
         raise BadInput(f"-o takes a file NAME.actuator or NAME.twin, not {args.out}.")
-    if not 0 <= args.horizon < math.inf:
-        raise BadInput("--horizon must be a finite number, not negative.")
+    for name in ("horizon", "torque_constant"):
+        if not 0 <= getattr(args, name) < math.inf:
+            raise BadInput(f"--{name.replace('_', '-')} must be a finite number, not negative.")
     try:
         re.compile(args.motors)
     except re.error as error:
@@ -86,7 +89,7 @@ def _measured(args: Args, robot: Robot) -> tuple[Actuator, Any, list[str], list]
     from isthmus.identify.bench import read_bench
     from isthmus.identify.law import with_delay
 
-    bench = read_bench(args.files, robot, args.motors)
+    bench = read_bench(args.files, robot, args.motors, args.torque_constant)
     with show.bar(f"motors of {robot.name}") as bar:
         found = climb_bench(robot, bench, bar.update)
     belief = with_delay(robot, robot.prior, found.delay)

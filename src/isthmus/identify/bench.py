@@ -63,8 +63,11 @@ class Bench:
         return self.tau[:, WARM:]
 
 
-def read_bench(paths: Sequence[Path], robot: Robot, pattern: str = ".*") -> Bench:
-    """From tables with the columns above, those motors of the robot whose label matches `pattern`."""
+def read_bench(paths: Sequence[Path], robot: Robot, pattern: str = ".*", constant: float = 0.0) -> Bench:
+    """From tables with the columns above, those motors of the robot whose label matches `pattern`.
+
+    With a torque `constant`, N·m/A, columns `current.J` may stand for torques.
+    """
     from isthmus.data.importers import load
 
     labels = [label for label in robot.contract.target.labels if re.fullmatch(pattern, label)]
@@ -77,7 +80,11 @@ def read_bench(paths: Sequence[Path], robot: Robot, pattern: str = ".*") -> Benc
         columns = {name: np.asarray(column.values, float) for name, column in table.columns.items()}
         if "time" not in columns:
             raise BadInput(f"{path} has no column 'time'.")
+        for name in [name for name in columns if name.startswith("current.") and constant]:
+            columns.setdefault(name.replace("current.", "torque.", 1), constant * columns[name])
         here = [label for label in labels if f"torque.{label}" in columns]
+        if not here and any(f"current.{label}" in columns for label in labels):
+            raise BadInput(f"{path} has currents in place of torques: say how much torque an ampere is, --torque-constant.")
         if not here:
             raise BadInput(f"{path} has no measured torque: no column such as 'torque.{labels[0]}'.")
         for label in here:
