@@ -55,10 +55,15 @@ class Case:
     """Ticks of training a policy on each belief; none where the robot has no task."""
 
 
-def swept(robot: Robot, i: int) -> Driver:
-    """Chirps, each to another frequency and size."""
-    course = Waves(robot, SECONDS)
-    return course.drive(course.chirp(high=1.5 + 0.5 * i, part=0.4 + 0.1 * i)[None])
+def swept(least: float) -> Callable[[Robot, int], Driver]:
+    """Chirps, each to another frequency and size, the smallest of which takes the part `least` of the room that there is."""
+
+    def drive(robot: Robot, i: int) -> Driver:
+        course = Waves(robot, SECONDS)
+        part = least + (0.9 - least) * i / (FITTED + JUDGED - 1)
+        return course.drive(course.chirp(high=1.5 + 0.5 * i, part=part)[None])
+
+    return drive
 
 
 def waved(size: float) -> Callable[[Robot, int], Driver]:
@@ -80,16 +85,21 @@ def walked(folder: Path) -> Callable[[Robot, int], Driver]:
 
 def cases(walker: Path | None) -> dict[str, Case]:
     stribeck = {"static": 0.4, "coulomb": 0.05, "velocity": 0.8}
+    sticks = {"static": 0.9, "coulomb": 0.4, "velocity": 1.0}
     found = {
         "stribeck": Case(
             "pendulum",
             {"payload": 0.1},
             {"stribeck": stribeck},
             ("actuator", "residual"),
-            swept,
+            swept(0.4),
             0.3,
             "pendulum/swingup",
             400_000,
+        ),
+        # A pendulum that sticks so much that a policy which was not trained with it often fails.
+        "stiction": Case(
+            "pendulum", {"payload": 0.1}, {"stribeck": sticks}, ("actuator",), swept(0.8), 0.3, "pendulum/swingup", 400_000
         ),
         "backlash": Case("held:go1", {}, {"backlash": 0.06}, ("actuator",), waved(0.15), 0.2),
         "drag": Case(

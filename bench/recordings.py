@@ -104,7 +104,7 @@ def double_pendulum(data: Path) -> Case:
         return found
 
     judged = many("*_ilqr_*.csv") + many("*_pd_tracking_*.csv")
-    return Case(robot, many("*_torque_excitation_*.csv"), judged, 0.25, motors=("shoulder", "elbow"))
+    return Case(robot, many("*_torque_excitation_*.csv"), judged, 0.25, (30, 15), ("shoulder", "elbow"))
 
 
 def servo(data: Path) -> Case:
@@ -121,7 +121,7 @@ def servo(data: Path) -> Case:
             found += episodes(robot, x["t_s"], volts, joint_pos=x["q_rad"], joint_vel=x["qd_rad_s"])
         return found
 
-    return Case(robot, many((100, 200)), many((800,)), 0.4, motors=("servo",))
+    return Case(robot, many((100, 200)), many((800,)), 0.4, (36, 15), ("servo",))
 
 
 def legs(data: Path) -> Case:

@@ -17,13 +17,17 @@ from isthmus.gap.tracks import tracks
 from isthmus.identify import actuator
 from isthmus.identify.actuator import Tried, choose, climb, climb_bench
 from isthmus.identify.bench import COLUMNS, read_bench
+from isthmus.identify.courses import Waves
 from isthmus.identify.ladder import LADDER, figures, params, settled
 from isthmus.identify.law import put_law, with_delay
+from isthmus.identify.plant import record
 from isthmus.identify.rollout import silent
+from isthmus.identify.study import errors
 from isthmus.robots import get_robot
 from isthmus.sim.actuators import Actuators
 from isthmus.sim.engine import Engine
 from isthmus.sim.unit import Unit
+from isthmus.world.factors import Uniform
 
 RNG = np.random.default_rng
 DT = 0.005
@@ -226,3 +230,22 @@ def test_currents_stand_for_torques(tmp_path):
     assert np.allclose(currents.tau, 0.5 * torques.tau)
     with pytest.raises(BadInput, match="--torque-constant"):
         read_bench([tmp_path / "b.csv"], get_robot("go1"), ".*_calf")
+
+
+def test_what_a_fit_without_the_law_believed_does_not_stand_in_its_way(monkeypatch):
+    """Numbers fitted without Stribeck friction make up for it, and are sure of it; the ladder finds the law all the same."""
+    robot = get_robot("pendulum")
+    truth = dataclasses.replace(robot, unit=Unit(motors={"stribeck": (0.4,), "stribeck_speed": (0.8,)}))
+    bent = {"joint_friction": (0.29, 0.31), "joint_damping": (0.004, 0.006)}
+    held = robot.prior.fix({n: robot.space[n].nominal for n in robot.space.names if n not in bent})
+    belief = held.replace(*(Uniform(name, *ends) for name, ends in bent.items()))
+    episode = record(truth, truth.space.nominal, Waves(truth, 8.0).chirp(high=2.0, part=0.9), seed=2)
+    segments, noise = cut(tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
+    out = np.arange(len(segments)) % 3 == 1
+    monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
+    monkeypatch.setattr(actuator, "LADDER", tuple(rung for rung in LADDER if rung.name == "stribeck"))
+    found, after = climb(robot, segments.take(~out), segments.take(out), belief, noise, ("hinge",), threads=1)
+    least = errors(truth, segments.take(out), noise, noise, [truth.space.nominal], 1)[0].overall
+    assert found.chosen == "stribeck"
+    assert found.tried[1].held_out < 1.1 * least
+    assert after.median()[robot.space.index("joint_friction")] < 0.2

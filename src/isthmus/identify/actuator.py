@@ -17,7 +17,7 @@ import numpy as np
 from isthmus.gap.segments import Segments
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
 from isthmus.identify.fit import fit, free
-from isthmus.identify.ladder import DELAY, LADDER, extended, params, settled, without_losses, written
+from isthmus.identify.ladder import DELAY, LADDER, extended, params, reopened, settled, without_losses, written
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
 from isthmus.identify.study import misses
@@ -125,9 +125,14 @@ def climb(
     threads: int = 0,
     report: Report = lambda done: None,
 ) -> tuple[Actuator, Belief]:
-    """Where no torque was measured; also what is then believed of the robot's own parameters."""
+    """Where no torque was measured; also what is then believed of the robot's own parameters.
+
+    The robot's own figures of its motors are searched again with every law, whatever was believed of them: a fit without the
+    right law has bent them to make up for it.
+    """
     labels = tuple(labels)
     own = tuple(n for n in dict.fromkeys(written(robot).values()) if n in free(robot, belief))
+    open_ = reopened(belief, own)
     extra: tuple[Param, ...] = ()
     tried: list[Tried] = []
     found: dict[str, tuple[tuple[Param, ...], np.ndarray, Belief]] = {}
@@ -138,7 +143,7 @@ def climb(
         if rung and not new:
             continue
         extra = (*extra, *new)
-        larger, wide = extended(robot, belief, extra)
+        larger, wide = extended(robot, open_, extra)
         names = (*own, *(p.name for p in extra))
         # From the law below on: the middle of what a motor could lose is far from any motor.
         e = np.concatenate([e, [p.nominal for p in new]])

@@ -115,11 +115,20 @@ def params(robot: Robot, labels: Sequence[str], rung: Rung) -> tuple[Param, ...]
     return tuple(found)
 
 
+def reopened(belief: Belief, names: Sequence[str]) -> Belief:
+    """A belief that knows no more of the named parameters than their bounds."""
+    kept = [f.without(set(names)) for f in belief.factors]
+    return Belief(belief.space, (*(f for f in kept if f is not None), *(_anything(belief.space[n]) for n in names)))
+
+
+def _anything(p: Param) -> Uniform | LogUniform:
+    return (LogUniform if p.scale == "log" else Uniform)(p.name, p.low, p.high)
+
+
 def extended(robot: Robot, belief: Belief, extra: Sequence[Param]) -> tuple[Robot, Belief]:
     """The robot with more parameters, about which nothing is known but their bounds."""
     space = type(robot.space)((*robot.space.params, *extra))
-    kinds = {"linear": Uniform, "log": LogUniform}
-    wide = Belief(space, (*belief.factors, *(kinds[p.scale](p.name, p.low, p.high) for p in extra)))
+    wide = Belief(space, (*belief.factors, *map(_anything, extra)))
     return replace(robot, space=space, prior=wide), wide
 
 
