@@ -1,6 +1,6 @@
 """Robust and adaptive policies against each other: everything behind docs/results/adaptation.md.
 
-    python -m bench.adaptation go1/hard -o runs/adaptation              trains and compares, two to three hours on two cores
+    python -m bench.adaptation go1/hard -o runs/adaptation              trains and compares, some three hours on two cores
     python -m bench.adaptation go1/hard -o runs/adaptation --dry        only prints the commands
 
 Every step is an `isthmus` command, printed as it runs. Runs that are finished are not trained again.
@@ -32,7 +32,7 @@ than methods differ."""
 FAMILIES = ("unmodelled", "mixed")
 REALITIES = 4
 """Of each family."""
-CHANGES = {"go1": (("payload=5",), ("ground_friction=0.2",)), "crazyflie": (("payload=0.012",), ("strength_m1=0.8",))}
+CHANGES = {"go1": (("payload=5",), ("ground_friction=0.25",)), "crazyflie": (("payload=0.012",), ("strength_m1=0.8",))}
 
 
 def main() -> int:
@@ -93,10 +93,11 @@ def compare(task: str, methods: list[str], seeds: list[int], folder: Path, do) -
             hidden = ["robot", robot, "--hidden", str(seed), "--family", family, "--reveal"]
             do(hidden, realities / f"{family}-{seed}.toml")
     found = [str(folder / f"{m}-{seed}") for m in methods for seed in seeds]
-    do(["compare", *found, "--reality", str(realities), "--worlds", "300", "-o", str(folder / "report")])
+    options = ["--grounds", "inside", "nominal", "--reality", str(realities), "--worlds", "200"]
+    do(["compare", *found, *options, "-o", str(folder / "report")])
     for change in CHANGES[robot]:
         out = folder / f"report-{change[0].partition('=')[0]}"
-        do(["compare", *found, "--grounds", "--change", *change, "--worlds", "150", "-o", str(out)])
+        do(["compare", *found, "--grounds", "--change", *change, "--worlds", "100", "-o", str(out)])
 
 
 def print_command(arguments: list[str], into: Path | None = None) -> None:
