@@ -197,6 +197,14 @@ def test_the_critic_sees_e_in_unit_coordinates(task):
     assert env.critic().shape == (N, env.critic_size) == (N, sum(len(labels) for labels, _ in env.critic_labels()))
 
 
+def test_a_critic_that_is_not_told_e_does_not_see_it(task):
+    env = Env(task, 4, seed=1)
+    told = env.critic()
+    env.critic_told = False
+    assert env.critic_size == env.critic().shape[1] == told.shape[1] - len(task.robot.space)
+    assert torch.equal(env.critic(), told[:, : env.critic_size])
+
+
 def test_what_the_critic_sees_of_a_world_does_not_depend_on_the_others(task):
     """Whether another world starts anew in this tick must not show."""
     env = Env(task, N, seed=8)

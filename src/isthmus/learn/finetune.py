@@ -74,8 +74,9 @@ class FineTuner(PPOTrainer):
         self.collector.begin()
 
     def _same_critic(self, start: Run) -> bool:
-        if self.run.plan.settings.asymmetric:
-            return _labels(start.task) == _labels(self.run.task)
+        own = self.run.plan.settings
+        if own.asymmetric:
+            return start.plan.settings.critic_told == own.critic_told and _labels(start.task) == _labels(self.run.task)
         return self.run.plan.context == start.plan.context
 
     def learn(self) -> tuple[dict[str, float], int, list[dict]]:

@@ -49,7 +49,9 @@ class PPO:
     mirror: bool = True
     """Make the policy treat left and right alike, where the robot is symmetric."""
     asymmetric: bool = True
-    """The critic sees the true state and e; otherwise only what the policy observes."""
+    """The critic sees the true state, and e if it is told; otherwise only what the policy observes."""
+    critic_told: bool = True
+    """An asymmetric critic is told e. Where worlds are few it then remembers each of them, and the policy learns less."""
 
     def __post_init__(self) -> None:
         counts = (self.worlds, self.ticks, self.epochs, self.minibatch, *self.hidden, *self.critic_hidden)

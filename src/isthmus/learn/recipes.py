@@ -26,6 +26,7 @@ HOVER = PPO(
     init_std=0.5,
     wanted_kl=0.03,
     entropy=0.003,
+    critic_told=False,
 )
 SWINGUP = PPO(worlds=256, ticks=32, minibatch=1024, hidden=(64, 64), critic_hidden=(64, 64), discount=0.98, wanted_kl=0.03)
 BALANCE = PPO(

@@ -130,6 +130,7 @@ class PPOTrainer(Trainer):
     def __init__(self, run: Run, sampler: Sampler | None = None):
         super().__init__(run, sampler)
         c = run.plan.settings
+        self.env.critic_told = c.critic_told
         self.critic = Critic(self.env.critic_size if c.asymmetric else self.actor.inputs, c.critic_hidden)
         self.modules["critic"] = self.critic
         self.collector = Collector(self.env, self.actor, self.critic, c, self.generator)

@@ -116,6 +116,8 @@ class Env:
         """e in unit coordinates, -1 to 1."""
         self.worlds_lost = 0
         """Worlds whose physics failed so far."""
+        self.critic_told = True
+        """Whether `critic()` has e in it."""
         self.at_end: Callable[[Tensor], None] | None = None
         """Called with the worlds whose episode just ended, while they still are where it ended."""
         self._level_changed()
@@ -333,15 +335,16 @@ class Env:
         parts = [(list(p.labels), p.name) for p in self.task.critic]
         if self.task.command is not None:
             parts.append((list(self.task.command.signal.labels), self.task.command.signal.name))
-        return parts + [(list(s.labels), s.name) for s in unseen_signals(self.task)]
+        return parts + [(list(s.labels), s.name) for s in unseen_signals(self.task) if self.critic_told or s.name != "e"]
 
     def critic(self, ids: Tensor | slice = slice(None)) -> Tensor:
-        """What only the simulator knows: true state, command, disturbance, and e in unit coordinates, -1 to 1."""
+        """What only the simulator knows: true state, command, disturbance, and, if it is told, e, -1 to 1."""
         s = self.state_now if isinstance(ids, slice) else self.state_now.rows(ids)
         parts = [p.value(s) for p in self.task.critic]
         if self.task.command is not None:
             parts.append(s.command)
-        return torch.cat([*parts, *self._unseen(s, ids).values()], dim=1)
+        unseen = self._unseen(s, ids)
+        return torch.cat([*parts, *(v for name, v in unseen.items() if self.critic_told or name != "e")], dim=1)
 
     def _unseen(self, s: State, ids: Tensor | slice) -> dict[str, Tensor]:
         """What no sensor measures: the disturbance, in the body's frame, m/s², and e, -1 to 1."""
