@@ -232,6 +232,7 @@ def test_currents_stand_for_torques(tmp_path):
         read_bench([tmp_path / "b.csv"], get_robot("go1"), ".*_calf")
 
 
+@pytest.mark.slow
 def test_what_a_fit_without_the_law_believed_does_not_stand_in_its_way(monkeypatch):
     """Numbers fitted without Stribeck friction make up for it, and are sure of it; the ladder finds the law all the same."""
     robot = get_robot("pendulum")

@@ -61,6 +61,7 @@ def test_an_observer_forgives_a_wrong_number_in_part(go1: Robot, swaying: Parts)
     assert squares(go1, swaying, wrong) < squares(go1, swaying, wrong, followed=0)
 
 
+@pytest.mark.slow
 def test_numbers_of_a_robot_on_its_feet_are_found(go1: Robot, swaying: Parts):
     found = fit(go1, swaying.train, go1.prior, swaying.floor, ("payload", "kp"), world(go1, {"strength_FL": 1.05}), 2, 1)
     assert found.value("payload") == pytest.approx(TRUE["payload"], abs=0.3)

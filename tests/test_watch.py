@@ -137,6 +137,7 @@ def test_a_payload_is_found_at_once_and_named(pendulum, belief, quiet):
     assert low < 0.12 < high
 
 
+@pytest.mark.slow
 def test_friction_that_creeps_up_is_found(pendulum, belief, quiet):
     creeping = _lived(pendulum, {"joint_friction": 0.08 + 0.01 * np.maximum(np.arange(10) - 2.0, 0.0)}, 10)
     found = _watched(pendulum, belief, creeping)
