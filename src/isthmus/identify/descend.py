@@ -46,9 +46,9 @@ STRETCH = 0.4
 """s over which errors of an observer hang together."""
 USUAL = 5.0
 """How many times ticks of a walking robot usually say the same, for experiments that nobody has done yet."""
-EDGES = 2.0
+EDGES = 5.0
 """Variance of what is found over what smooth errors would give: feet that touch earlier or later make many small valleys, and a
-descent ends in one of them. From fits to six recordings of a walking go1 whose numbers were known."""
+descent ends in one of them. From fits to ten recordings of a walking go1 whose numbers were known."""
 STUCK = 1e6
 """Damping at which no step is worth trying."""
 
