@@ -30,16 +30,15 @@ from isthmus.data.contract import Law
 from isthmus.data.episode import Episode
 from isthmus.data.rate import Rate
 from isthmus.errors import BadInput
-from isthmus.identify.courses import Walks, Waves
+from isthmus.identify.courses import Driver, Walks, Waves
 from isthmus.identify.fit import Fit
-from isthmus.identify.plant import lived, record, waves
+from isthmus.identify.plant import driven, record, waves
 from isthmus.identify.sample import sample
 from isthmus.identify.search import When, best_fit, left
 from isthmus.identify.study import Posterior, prepare
 from isthmus.learn import runs
 from isthmus.robots import get_robot
 from isthmus.robots.crazyflie import HEIGHT, HOVER, MOTORS, PLACE, TURN
-from isthmus.sim.engine import Engine
 from isthmus.sim.robot import Robot
 
 LEVEL = 0.9
@@ -112,13 +111,16 @@ def planted(settings: Settings, seed: int) -> tuple[Robot, np.ndarray, Episode]:
 
 def walked(robot: Robot, e: np.ndarray, settings: Settings, seed: int) -> Episode:
     """The robot in the world e under a walking policy, with commands drawn at random."""
-    run, rng = runs.load(Path(settings.walker)), np.random.default_rng([seed, 2])
-    course = Walks(runs.load_actor(run), run.task, settings.seconds)
-    engine = Engine(robot, 1, threads=1)
-    engine.apply(e[None], engine.all)
-    engine.reset(engine.all)
-    drive = course.drive(course(rng.standard_normal((1, course.size))))
-    return lived(engine, drive, round(settings.seconds * robot.contract.rate), rng)
+    rng = np.random.default_rng([seed, 2])
+    drive = walking(Path(settings.walker), settings.seconds, rng)
+    return driven(robot, e, drive, round(settings.seconds * robot.contract.rate), rng)
+
+
+def walking(folder: Path, seconds: float, rng: np.random.Generator) -> Driver:
+    """The policy of a run, with commands drawn at random."""
+    run = runs.load(folder)
+    course = Walks(runs.load_actor(run), run.task, seconds)
+    return course.drive(course(rng.standard_normal((1, course.size))))
 
 
 # One draw ------------------------------------------------------------------------------------------------------

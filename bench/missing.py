@@ -22,15 +22,14 @@ from pathlib import Path
 import numpy as np
 
 from bench.adaptation import run_command
-from bench.coverage import hover
+from bench.coverage import hover, walking
 from isthmus.data.episode import Episode
 from isthmus.data.reader import read
 from isthmus.data.recording import write
-from isthmus.identify.courses import Driver, Walks, Waves
+from isthmus.identify.courses import Driver, Waves
 from isthmus.identify.plant import fed_back, lived, waves
 from isthmus.identify.study import errors, prepare
 from isthmus.identify.twin import Twin
-from isthmus.learn import runs
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality
 from isthmus.sim.reality.engine import RealEngine
@@ -75,12 +74,7 @@ def flown(robot: Robot, i: int) -> Driver:
 
 
 def walked(folder: Path) -> Callable[[Robot, int], Driver]:
-    def drive(robot: Robot, i: int) -> Driver:
-        run = runs.load(folder)
-        course = Walks(runs.load_actor(run), run.task, SECONDS)
-        return course.drive(course(np.random.default_rng(i).standard_normal((1, course.size))))
-
-    return drive
+    return lambda robot, i: walking(folder, SECONDS, np.random.default_rng(i))
 
 
 def cases(walker: Path | None) -> dict[str, Case]:

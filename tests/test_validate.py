@@ -15,6 +15,7 @@ from validating import Gains, swing_up
 
 from isthmus.cli.main import main
 from isthmus.deploy.controller import Controller
+from isthmus.deploy.crowd import Crowd
 from isthmus.deploy.fit import Fit
 from isthmus.errors import BadInput, Interrupted
 from isthmus.tasks import get_task
@@ -184,10 +185,10 @@ def test_worlds_in_a_crowd_go_as_they_would_alone(folder):
 def test_the_memory_of_one_world_never_reaches_another():
     contract, default = TASK.robot.contract, np.array(TASK.robot.default)
     controller = counting(contract, default)
-    crowd, target = trials.Crowd(controller, Fit.of(controller.manifest, contract), 3), np.zeros((3, 1), np.float32)
+    crowd, target = Crowd(controller, Fit.of(controller.manifest, contract), 3), np.zeros((3, 1), np.float32)
     signals, command = np.zeros((3, contract.width)), np.zeros((3, controller.manifest.operator[0].size))
     for worlds in ([0, 1, 2], [0], [0, 2]):
-        crowd(signals, command, target, np.array(worlds))
+        crowd(signals, {controller.manifest.operator[0].name: command}, target, np.array(worlds))
     assert [float(m["count"][0, 0]) for m in crowd.memory] == [3.0, 1.0, 2.0]
 
 

@@ -43,7 +43,7 @@ def atomic_write(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
         os.replace(name, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
         raise BadInput(f"cannot write {path}: {error.strerror or error}.") from error
@@ -52,7 +52,8 @@ def atomic_write(path: Path, data: bytes) -> None:
         raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """A file that was put there is there for good."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -102,9 +103,11 @@ def read_json(path: Path) -> dict[str, Any]:
     return data
 
 
-def check_places(record: Path | None, figures: tuple[Path, ...] | None) -> None:
-    """Raise BadInput unless these files can be written; their folder is made."""
-    for path in (*([record] if record else []), *(figures or ())):
+def check_places(*paths: Path | None) -> None:
+    """Raise BadInput unless these files, where there are any, can be written; their folder is made."""
+    for path in paths:
+        if path is None:
+            continue
         if path.is_dir():
             raise BadInput(f"cannot write {path}: it is a folder.")
         try:

@@ -64,7 +64,7 @@ def _value(kind: Any, data: Any, where: str) -> Any:
     if origin is tuple:
         return _tuple(args, data, where)
     if origin is not None and issubclass(origin, Mapping):
-        if not isinstance(data, Mapping) or len(data) > MAX_ITEMS or not all(isinstance(k, str) and _encodes(k) for k in data):
+        if not isinstance(data, Mapping) or len(data) > MAX_ITEMS or not all(isinstance(k, str) and encodes(k) for k in data):
             raise BadInput(f"{where} must be a table of at most {MAX_ITEMS} entries, not {_shown(data)}.")
         return {k: _value(args[1], v, f"{where}.{k}") for k, v in data.items()}
     return _scalar(kind, data, where)
@@ -79,7 +79,7 @@ def _scalar(kind: type, data: Any, where: str) -> Any:
         if not math.isfinite(number):
             raise BadInput(f"{where} must be a finite number, not {_shown(data)}.")
         return number
-    right = type(data) is kind and (not isinstance(data, str) or (len(data) <= MAX_TEXT and _encodes(data)))
+    right = type(data) is kind and (not isinstance(data, str) or (len(data) <= MAX_TEXT and encodes(data)))
     if not right:
         names = {
             float: "a number",
@@ -115,7 +115,7 @@ def _one_of(choices: tuple[Any, ...], data: Any, where: str) -> Any:
     raise problems[-1]
 
 
-def _encodes(text: str) -> bool:
+def encodes(text: str) -> bool:
     """JSON can spell halves of characters, which nobody can print or hash."""
     try:
         text.encode()

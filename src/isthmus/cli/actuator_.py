@@ -7,7 +7,6 @@ example: isthmus actuator unit7.twin walk1.mcap walk2.mcap -o unit7.twin
 
 from __future__ import annotations
 
-import math
 import re
 import time
 from dataclasses import dataclass, replace
@@ -17,7 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.checks import not_negative
 from isthmus.cli.looked import looked_through
+from isthmus.cli.worlds import robot_of
 from isthmus.errors import BadInput, unknown
 
 if TYPE_CHECKING:
@@ -45,16 +46,13 @@ class Args:
 
 def run(args: Args) -> int:
     from isthmus.identify.law import save_law
-    from isthmus.identify.twin import Twin, is_twin
-    from isthmus.robots import get_robot
+    from isthmus.identify.twin import Twin
 
     if not args.files:
         raise BadInput("give at least one table with torques, or one recording.")
     if args.out is not None and args.out.suffix not in (".actuator", ".twin"):
         raise BadInput(f"-o takes a file NAME.actuator or NAME.twin, not {args.out}.")
-    for name in ("horizon", "torque_constant"):
-        if not 0 <= getattr(args, name) < math.inf:
-            raise BadInput(f"--{name.replace('_', '-')} must be a finite number, not negative.")
+    not_negative(args, "horizon", "torque_constant")
     try:
         re.compile(args.motors)
     except re.error as error:
@@ -62,8 +60,7 @@ def run(args: Args) -> int:
     kinds = {path.suffix == ".mcap" for path in args.files}
     if len(kinds) > 1:
         raise BadInput("tables with torques and recordings without do not go together.")
-    old = Twin.load(Path(args.robot)) if is_twin(Path(args.robot)) else None
-    robot = old.on(get_robot(old.robot), args.robot) if old else get_robot(args.robot)
+    robot, old = robot_of(args.robot)
     began = time.perf_counter()
     found, belief, inputs, notes = (_unseen if kinds == {True} else _measured)(args, robot)
     entry = {"recordings": inputs, "actuator": found.chosen, "error": {t.name: t.held_out for t in found.tried}}

@@ -95,8 +95,7 @@ def run(args: Args) -> int:
     after, before = (assigned(option, getattr(args, option)) for option in ("change", "before"))
     event = recovery.Event.of(task, after, before, args.at) if after else None
     lists = _lists(args.episodes, entries, chosen)
-    check_places(*where)
-    check_places(None, tuple(lists))
+    check_places(where[0], *(where[1] or ()), *lists)
 
     with show.bar(f"comparing on {task.name}") as bar:
         parts = _shares(bar, [len(chosen), *([5] * len(args.sweep)), *([3] if event else [])])

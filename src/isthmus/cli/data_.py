@@ -294,7 +294,7 @@ def _recording(args: Info, episode: Episode) -> int:
     _title(args.file, f"{_summary(episode)}, {state}")
     _say(_origin(origin))
     if missed:
-        _say(f"missed deadlines: {show.rate(missed)}")
+        _say(f"missed deadlines: {missed}")
     rows = [[n, u, str(k), _figure(a), _figure(b), str(c or "")] for n, u, k, a, b, c in ranges]
     rows += [[f"status.{n}", "", "1", _figure(a), _figure(b), str(c or "")] for n, (a, b, c) in status.items()]
     _table("", ["signal", "unit", "size", "lowest", "highest", "missing"], rows, right=(2, 3, 4, 5))

@@ -70,7 +70,7 @@ def run(args: Args) -> int:
     if args.reality and args.failures:
         raise BadInput("--failures lists worlds of a belief; it does not go with --reality, which is one robot.")
     check_list(args.episodes)
-    check_places(None, tuple(path for path in (args.failures, args.episodes) if path is not None))
+    check_places(args.failures, args.episodes)
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
     from isthmus.learn.evaluate import evaluate
@@ -96,8 +96,8 @@ def run(args: Args) -> int:
         return 0
     where = f" of {args.reality}" if args.reality else ""
     show.out.print(f"{found.plan.task}, {args.worlds} worlds{where}, one episode of {found.task.episode:g} s in each")
-    show.out.print(f"success  {show.rate(result.success)}")
-    show.out.print(f"failed   {show.rate(result.falls)}")
+    show.out.print(f"success  {result.success}")
+    show.out.print(f"failed   {result.falls}")
     show.out.print(f"score    {result.score:.3f}\n")
     rows = [[name, f"{mean:.3f}", f"± {1.96 * error:.3f}"] for name, (mean, error) in result.metrics.items()]
     show.out.print(show.table("", ["metric", "mean", "95 %"], rows, right=(1,)))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from isthmus.cli import show
-from isthmus.cli.worlds import worlds_of
+from isthmus.cli.worlds import robot_of, worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
@@ -56,8 +56,6 @@ def run(args: Args) -> int:
     from isthmus.identify.courses import Walks
     from isthmus.identify.excite import Judge, excite
     from isthmus.identify.fit import free
-    from isthmus.identify.twin import Twin, is_twin
-    from isthmus.robots import get_robot
 
     if args.out is not None and args.out.suffix not in (".mcap", ".controller"):
         raise BadInput(f"-o takes a file NAME.mcap or NAME.controller, not {args.out}.")
@@ -69,10 +67,9 @@ def run(args: Args) -> int:
         raise BadInput("--horizon must be between 0.02 and half the length of the experiment.")
     if not 1 <= args.tries <= 100_000:
         raise BadInput("--tries must be between 1 and 100,000.")
-    twin = Twin.load(Path(args.robot)) if is_twin(Path(args.robot)) else None
+    robot, twin = robot_of(args.robot)
     if twin is not None and args.belief is not None:
         raise BadInput("a twin brings its own belief; --belief is for robots.")
-    robot = twin.on(get_robot(twin.robot), args.robot) if twin else get_robot(args.robot)
     belief = worlds_of(args.belief, robot)[1]
     for name in args.only:
         robot.space.index(name)

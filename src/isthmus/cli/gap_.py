@@ -141,14 +141,14 @@ def _tell(found: Gap, seconds: float) -> None:
         show.say(f"so far from the worlds in some respect would be a world by chance: p = {found.behaviour.p:.3g}")
     if found.coverage is not None:
         c = found.coverage
-        show.say(f"uncovered windows   {show.rate(c.uncovered)}, {100 * c.alarms:g} % expected; p = {c.p_uncovered:.3g}")
+        show.say(f"uncovered windows   {c.uncovered}, {100 * c.alarms:g} % expected; p = {c.p_uncovered:.3g}")
         show.say(f"alike               energy distance {c.energy:.3g}, p = {c.p_alike:.3g}")
         for u in c.listed[:SHOWN]:
             show.say(
                 f"  {found.names[u.recording]} at {u.second:.2f} s: {u.distance:.2g} times the threshold, {', '.join(u.why)}"
             )
     for r in found.regions:
-        show.say(f"learned force on {', '.join(r.names)}: outside of what it was taught {show.rate(r.outside)}")
+        show.say(f"learned force on {', '.join(r.names)}: outside of what it was taught {r.outside}")
     show.say(f"{seconds:.0f} s")
 
 

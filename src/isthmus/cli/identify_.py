@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.checks import not_negative
 from isthmus.cli.looked import looked_through
-from isthmus.cli.worlds import worlds_of
+from isthmus.cli.worlds import robot_of, worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
@@ -69,19 +70,16 @@ def run(args: Args) -> int:
     from isthmus.identify.fit import free, noise_params, posterior
     from isthmus.identify.law import put_law, with_delay
     from isthmus.identify.study import study
-    from isthmus.identify.twin import Twin, is_twin
-    from isthmus.robots import get_robot
+    from isthmus.identify.twin import Twin
 
     if not args.recordings:
         raise BadInput("give at least one recording.")
     if args.out is not None and args.out.suffix != ".twin":
         raise BadInput(f"-o takes a file NAME.twin, not {args.out}.")
-    if not 0 <= args.horizon < math.inf:
-        raise BadInput("--horizon must be a finite number, not negative.")
+    not_negative(args, "horizon")
     if args.seed < 0:
         raise BadInput("--seed must not be negative.")
-    old = Twin.load(Path(args.robot)) if is_twin(Path(args.robot)) else None
-    robot = old.on(get_robot(old.robot), args.robot) if old else get_robot(args.robot)
+    robot, old = robot_of(args.robot)
     belief, promised = _belief(args, robot, old), _promised(args.expected)
     if args.actuator is not None:
         robot, delay = put_law(args.actuator, robot)
@@ -202,7 +200,7 @@ def _record(args: Args, robot: Robot, found: Study, belief: Belief, twin: Any, s
         "error": twin.history[-1]["error"],
         "findings": [f.to_dict() for f in found.findings],
         "horizon": found.ahead,
-        "followed": bool(robot.feet),
+        "followed": found.followed,
         "segments": {"fitted": len(found.train), "held_out": len(found.held_out) if found.held_out else 0},
         "steps": f.steps,
         "search": asdict(found.looked) if found.looked else None,
@@ -226,7 +224,7 @@ def _number(x: float) -> float | None:
 def _tell(robot: Robot, found: Study, belief: Belief, seconds: float) -> None:
     f = found.fit
     after = f.belief
-    how = f"{found.ahead:.2g} s, followed tick by tick" if robot.feet else f"{found.ahead:.2g} s ahead"
+    how = f"{found.ahead:.2g} s, followed tick by tick" if found.followed else f"{found.ahead:.2g} s ahead"
     show.say(
         f"{robot.name}: {len(found.train)} segments fitted, {len(found.held_out) if found.held_out else 0} held out, "
         f"{how}, {seconds:.0f} s"

@@ -60,7 +60,7 @@ def run(args: Args) -> int:
     if args.belief is not None:
         robot, belief = worlds_of(args.belief, found.task.robot)
         found = replace(found, task=task_on(found.task, robot))
-    check_places(None, (args.out,) if args.out else None)
+    check_places(args.out)
     with show.bar(f"probing {found.plan.task}") as bar:
         report = probe.probe(found, args.worlds, args.seed, belief, bar.update)
     title = f"{found.plan.task}, {found.plan.method}: {report.held_out} worlds held out of {report.train + report.held_out}"

@@ -5,7 +5,6 @@ example: isthmus residual unit7.twin walk1.mcap walk2.mcap
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Annotated
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.checks import not_negative
 from isthmus.cli.looked import looked_through
 from isthmus.errors import BadInput, unknown
 
@@ -52,8 +52,7 @@ def run(args: Args) -> int:
     out = args.out or args.twin
     if not is_twin(out):
         raise BadInput(f"-o takes a file NAME.twin, not {out}.")
-    if not 0 <= args.horizon < math.inf:
-        raise BadInput("--horizon must be a finite number, not negative.")
+    not_negative(args, "horizon")
     twin = Twin.load(args.twin)
     if len(twin.unit.learned) >= MOST_LEARNED:
         raise BadInput(f"{args.twin} has {MOST_LEARNED} learned forces already, as many as a twin can have.")

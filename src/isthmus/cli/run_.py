@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
@@ -22,6 +22,9 @@ import tyro
 from isthmus.cli import show
 from isthmus.deploy.links import LINKS
 from isthmus.errors import BadInput, Interrupted, unknown
+
+if TYPE_CHECKING:
+    from isthmus.sim.reality import Reality
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,8 @@ def run(args: Args) -> int:
     return {"done": 0, "guard": 1, "interrupted": 3}[outcome.ended]
 
 
-def link_of(link: str, speed: float, controller):
-    """The link that an option names."""
+def link_of(link: str, speed: float, controller, differs: Callable[[Reality], Reality] = lambda reality: reality):
+    """The link that an option names; a virtual robot in this process `differs` from its reality as it says."""
     kind, _, rest = link.partition(":")
     if kind == "zenoh":
         from isthmus.deploy.links.zenoh_link import DEFAULT, ZenohLink
@@ -107,7 +110,7 @@ def link_of(link: str, speed: float, controller):
     from isthmus.sim.reality import Reality, VirtualRobot
 
     reality = Reality.load(Path(rest)) if rest else Reality(controller.manifest.robot.robot)
-    return InProcess(VirtualRobot(get_robot(reality.robot), reality))
+    return InProcess(VirtualRobot(get_robot(reality.robot), differs(reality)))
 
 
 def recorder_of(path: Path, controller, flight):
@@ -229,8 +232,8 @@ def _print(report: dict[str, Any], outcome, args: Args) -> None:
     show.out.print(
         f"\n{how} after {outcome.seconds:.1f} s" + (f": {outcome.why}" if outcome.why else ""), highlight=False, markup=False
     )
-    show.out.print(f"interventions     {show.rate(outcome.interventions)}", highlight=False, markup=False)
-    show.out.print(f"deadlines missed  {show.rate(outcome.missed)}", highlight=False, markup=False)
+    show.out.print(f"interventions     {outcome.interventions}", highlight=False, markup=False)
+    show.out.print(f"deadlines missed  {outcome.missed}", highlight=False, markup=False)
     late, compute = report["late"], report["compute"]
     for name, x in (("woke late", late), ("computing", compute)) if late["max"] > 1e-6 else ():
         show.out.print(

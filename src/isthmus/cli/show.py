@@ -56,10 +56,6 @@ def table(title: str, columns: list[str], rows: list[list[str]], right: tuple[in
     return t
 
 
-def rate(value: Any) -> str:
-    return f"{100 * value.rate:.1f} % ({100 * value.low:.1f} to {100 * value.high:.1f}, n = {value.n})"
-
-
 class Bar:
     """A progress bar with time left; without a terminal, a line every ten seconds."""
 

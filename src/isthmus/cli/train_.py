@@ -9,7 +9,6 @@ example: isthmus train go1/hard --from runs/a --belief unit7.twin --kl 0.1 -o ru
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Annotated, Literal
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.checks import not_negative
 from isthmus.cli.worlds import task_on, worlds_of
 from isthmus.errors import BadInput, unknown
 
@@ -77,9 +77,7 @@ class Args:
 def run(args: Args) -> int:
     if args.out == Path():
         raise BadInput("say where the run goes: -o FOLDER.")
-    for name in ("minutes", "steps", "worlds", "seed", "save_every", "kl", "width"):
-        if not 0 <= getattr(args, name) < math.inf:
-            raise BadInput(f"--{name.replace('_', '-')} must be a finite number, not negative.")
+    not_negative(args, "minutes", "steps", "worlds", "seed", "save_every", "kl", "width")
     from isthmus.adapt import methods, sampling
     from isthmus.learn.evaluate import evaluate
     from isthmus.learn.train import Progress, train
@@ -120,7 +118,7 @@ def run(args: Args) -> int:
         })  # fmt: skip
     else:
         show.out.print(f"trained {found.plan.task} for {trainer.seconds:.0f} s, {trainer.steps / 1e6:.1f} million ticks")
-        show.out.print(f"success in {show.rate(result.success)} of worlds")
+        show.out.print(f"success in {result.success} of worlds")
         for name, (mean, error) in result.metrics.items():
             show.out.print(f"{name.replace('_', ' ')} {mean:.3f} ± {1.96 * error:.3f}")
         if reached:

@@ -187,7 +187,7 @@ def _show(made: Certificate, args: Args) -> int:
         if s.stopped:
             show.say(f"{s.stage.name}: {s.stopped}")
         if s.predicted:
-            show.say(f"{s.stage.name}: the simulator predicts {show.rate(s.predicted)}.")
+            show.say(f"{s.stage.name}: the simulator predicts {s.predicted}.")
         if s.assisted:
             alone = s.assisted["alone"]
             show.say(

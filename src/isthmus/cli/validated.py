@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus.cli import run_, show
@@ -12,6 +11,7 @@ from isthmus.errors import BadInput, Interrupted
 if TYPE_CHECKING:
     from isthmus.cli.validate_ import Args
     from isthmus.deploy.controller import Controller
+    from isthmus.sim.reality import Reality
     from isthmus.validate.campaign import Result
     from isthmus.validate.real import Conditions, Outcome
     from isthmus.validate.worlds import Family
@@ -59,19 +59,13 @@ def _entered(outcomes: list[Outcome]):
 
 
 def _connect(args: Args, controller: Controller):
-    kind, _, rest = args.link.partition(":")
-
     def connect(asked: Conditions):
-        if kind != "sim":
-            return run_.link_of(args.link, args.speed, controller)
-        # A virtual robot takes on what the trial asks for, as an operator would see to it.
-        from isthmus.deploy.links.inprocess import InProcess
-        from isthmus.robots import get_robot
-        from isthmus.sim.reality import Reality, VirtualRobot
+        def as_asked(reality: Reality) -> Reality:
+            """A virtual robot takes on what the trial asks for, as an operator would see to it."""
+            seed = (reality.seed + 7919 * (asked.trial + 1)) % 2**31
+            return replace(reality, seed=seed, params={**reality.params, **asked.setup})
 
-        reality = Reality.load(Path(rest)) if rest else Reality(controller.manifest.robot.robot)
-        own = replace(reality, seed=(reality.seed + 7919 * (asked.trial + 1)) % 2**31, params={**reality.params, **asked.setup})
-        return InProcess(VirtualRobot(get_robot(reality.robot), own))
+        return run_.link_of(args.link, args.speed, controller, as_asked)
 
     return connect
 

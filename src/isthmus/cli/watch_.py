@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from isthmus.cli import show
+from isthmus.cli.checks import not_negative
+from isthmus.cli.looked import looked_through
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
@@ -57,7 +59,7 @@ class Args:
 def run(args: Args) -> int:
     from isthmus.data.reader import read
     from isthmus.files import write_json
-    from isthmus.gap.suspect import cleaned, refuse, suspect
+    from isthmus.gap.suspect import cleaned
     from isthmus.identify.score import look
     from isthmus.identify.twin import Twin, is_twin
     from isthmus.identify.watch import watch
@@ -75,11 +77,7 @@ def run(args: Args) -> int:
     files = [str(p) for p in args.recordings]
     episodes = [read(path) for path in args.recordings]
     _check_recordings(episodes, files, robot)
-    findings = suspect(robot, episodes, files)
-    if not args.trust:
-        refuse(findings, " Mend them, or take them all the same with --trust.")
-    for finding in () if args.json else findings:
-        show.say(f"{'suspect' if finding.refused else 'note'}: {finding}")
+    findings = looked_through(robot, episodes, args.recordings, args.json, args.trust, "take")
     fitted = set(twin.history[-1].get("recordings", ())) if twin.history else set()
     own = [i for i, e in enumerate(episodes) if e.hash in fitted]
     with show.bar(f"watching {robot.name}") as bar:
@@ -111,8 +109,7 @@ def _check(args: Args) -> None:
         raise BadInput("--alarms takes false alarms per 1,000 recordings, more than 0 and at most 1000.")
     if not 0 <= args.baseline < len(args.recordings):
         raise BadInput(f"--baseline takes 0 to {len(args.recordings) - 1} of the {len(args.recordings)} recordings.")
-    if args.horizon < 0:
-        raise BadInput("--horizon must not be negative.")
+    not_negative(args, "horizon")
     if args.belief is not None and args.run is not None:
         raise BadInput("give --belief or --run, not both: each says what the policy was trained in.")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from isthmus.identify.twin import Twin
     from isthmus.sim.robot import Robot
     from isthmus.tasks.task import Task
     from isthmus.world import Belief
@@ -23,6 +24,17 @@ def worlds_of(path: Path | None, robot: Robot, default: Belief | None = None) ->
         unit = Twin.load(path).on(robot, str(path))
         return unit, unit.prior
     return robot, adopt(Belief.load(path), robot.space, str(path))
+
+
+def robot_of(name: str) -> tuple[Robot, Twin | None]:
+    """The robot that a name, a model file or a twin stands for, and the twin."""
+    from isthmus.identify.twin import Twin, is_twin
+    from isthmus.robots import get_robot
+
+    if not is_twin(Path(name)):
+        return get_robot(name), None
+    twin = Twin.load(Path(name))
+    return twin.on(get_robot(twin.robot), name), twin
 
 
 def as_designed(task: Task) -> Task:

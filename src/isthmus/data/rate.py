@@ -22,6 +22,9 @@ class Rate:
         high = beta_quantile(1 - tail, hits + 1, n - hits) if hits < n else 1.0
         return Rate(hits / n if n else float("nan"), low, high, n)
 
+    def __str__(self) -> str:
+        return f"{100 * self.rate:.1f} % ({100 * self.low:.1f} to {100 * self.high:.1f}, n = {self.n})"
+
 
 def beta_quantile(p: float, a: float, b: float) -> float:
     """Where the distribution function of Beta(a, b) is p, by bisection."""

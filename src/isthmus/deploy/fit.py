@@ -23,6 +23,11 @@ class Fit:
         problems = differences(manifest, robot)
         if problems:
             raise BadInput(f"the controller does not fit the robot: {'; '.join(problems)}.")
+        return Fit.by_name(manifest, robot)
+
+    @staticmethod
+    def by_name(manifest: Manifest, robot: Contract) -> Fit:
+        """Of a robot that is known to be the right one, at whatever rate it was recorded."""
         at = robot.slices()
         columns = {
             name: np.array([at[name].start + robot[name].component(x) for x in manifest.robot[name].labels])

@@ -19,8 +19,8 @@ from isthmus.data.rate import Rate
 from isthmus.gap.closed import Lived, Stretch
 from isthmus.gap.parabola import HALF
 from isthmus.gap.segments import STANCE, StateReader
+from isthmus.sim.actuators import pd
 from isthmus.sim.robot import Robot
-from isthmus.sim.sources import target_joints
 
 LOOKS = 400
 """Ticks of a world at which its state is guessed, where the task needs it, at most."""
@@ -138,7 +138,7 @@ def motor_signals(robot: Robot, y: np.ndarray, u: np.ndarray) -> tuple[np.ndarra
         return u, qd, q
     kp, kd = (np.array(contract.gains.get(k, (0.0,) * u.shape[-1])) for k in ("kp", "kd"))
     limit = np.array(contract.safety.effort or (np.inf,) * u.shape[-1])
-    return np.clip(kp * (u - q) - kd * qd, -limit, limit), qd, q
+    return np.clip(pd(u, q, qd, kp, kd), -limit, limit), qd, q
 
 
 def _of_motors(robot: Robot, y: np.ndarray, name: str) -> np.ndarray | None:
@@ -214,34 +214,18 @@ def _tracking(
     """The task's score and those of its metrics that a state without contact forces has."""
     import torch
 
-    from isthmus.tasks.state import State, limits_of
+    from isthmus.tasks.state import of_ticks
 
-    robot, model = states.robot, states.robot.model
+    robot, at = states.robot, states.ticks
     qpos, qvel = states.both()
     n, k = qpos.shape[:2]
-    at = states.ticks
-    joints = target_joints(robot, model)
-    columns = joints or ([], [])
-    flat = lambda x: torch.from_numpy(np.ascontiguousarray(x).reshape(n * k, *x.shape[2:])).float()  # noqa: E731
+    flat = lambda x: x.reshape(n * k, *x.shape[2:])  # noqa: E731
     commands = next((c for s, c in operator.items() if task.command is not None and s == task.command.signal.name), None)
     commands = np.zeros((len(y[0]), 1)) if commands is None else commands
-    known: dict[str, Any] = {
-        "qpos": flat(qpos),
-        "qvel": flat(qvel),
-        "joint_pos": flat(qpos[..., columns[0]]),
-        "joint_vel": flat(qvel[..., columns[1]]),
-        "torque": flat(torque[:, at]),
-        "target": flat(u[:, at]),
-        "last_target": flat(u[:, at - 1]),
-        "older_target": flat(u[:, at - 2]),
-        "default": torch.tensor(robot.default, dtype=torch.float32),
-        "limits": limits_of(robot.contract.target),
-        "command": flat(np.tile(commands[at], (n, 1, 1))),
-        "tick": 1.0 / robot.contract.rate,
-        "time": flat(np.tile(at / robot.contract.rate, (n, 1))),
-        "ground": torch.zeros(n * k),
-    }
-    state = State(**{f: known.get(f) for f in State.__dataclass_fields__})  # type: ignore[arg-type]
+    targets = [flat(u[:, at - ago]) for ago in range(3)]
+    time = np.tile(at / robot.contract.rate, n)
+    torques = torch.from_numpy(flat(torque[:, at])).float()
+    state = of_ticks(robot, flat(qpos), flat(qvel), targets, flat(np.tile(commands[at], (n, 1, 1))), time, torque=torques)
     found: dict[Key, np.ndarray] = {}
     for name, value in (("score", task.score), *task.metrics.items()):
         try:

@@ -13,6 +13,8 @@ import numpy as np
 
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
+from isthmus.deploy.crowd import Crowd
+from isthmus.deploy.fit import Fit
 from isthmus.errors import BadInput
 from isthmus.gap.parabola import HALF
 from isthmus.gap.segments import StateReader, past_kept
@@ -37,8 +39,9 @@ class Stretch:
     """(T, m)"""
     operator: Mapping[str, np.ndarray]
     """(T, k) per signal of the operator."""
-    first: tuple[Mapping[str, np.ndarray], ...]
-    """What the policy saw before, from when it took over: a tick each, by signal."""
+    before: np.ndarray
+    """(k, width) what the policy saw before, from when it took over, and what the operator asked, (k, …) per signal."""
+    asked_before: Mapping[str, np.ndarray]
     sent: np.ndarray
     """(kept, m) targets before it, newest first."""
     qpos: np.ndarray
@@ -103,15 +106,10 @@ def _stretch(
     robot: Robot, controller: Controller, reader: StateReader, episode: Episode, track: Track, charge: slice
 ) -> Stretch:
     """The part of a track in which the policy is in charge, but for the ticks that the guess of a state needs before."""
-    rows, slices = _held(episode, track, robot.contract.rate), robot.contract.slices()
+    rows = _held(episode, track, robot.contract.rate)
     begin = max(charge.start, HALF)
-    part = slice(begin, charge.stop)
+    first, part = slice(charge.start, begin), slice(begin, charge.stop)
     asked = _commands(controller, episode)
-    first = tuple(
-        {name: np.nan_to_num(track.measured[t, slices[name]]) for name in controller.manifest.inputs}
-        | {name: values[rows[t]] for name, values in asked.items()}
-        for t in range(charge.start, begin)
-    )
     past = np.maximum(begin - 1 - np.arange(past_kept(robot)), 0)
     qpos, qvel = reader.guess(track.measured[begin - HALF : begin + HALF + 1])
     return Stretch(
@@ -120,7 +118,8 @@ def _stretch(
         measured=track.measured[part],
         target=track.target[part],
         operator={name: values[rows[part]] for name, values in asked.items()},
-        first=first,
+        before=np.nan_to_num(track.measured[first]),
+        asked_before={name: values[rows[first]] for name, values in asked.items()},
         sent=track.target[past],
         qpos=qpos,
         qvel=qvel,
@@ -150,25 +149,22 @@ def relive(
     report: Callable[[float], None] = lambda share: None,
 ) -> Lived:
     """What sensors and policy would have said in the worlds e, (n, d)."""
-    n, T, slices = len(e), len(stretch), robot.contract.slices()
+    n, T = len(e), len(stretch)
     rng = np.random.default_rng(seed)
     engine = Engine(robot, n, threads)
     engine.apply(e, engine.all)
     qpos, qvel = np.tile(stretch.qpos, (n, 1)), np.tile(stretch.qvel, (n, 1))
     engine.reset(engine.all, qpos, qvel, np.tile(stretch.sent, (n, 1, 1)))
-    asked = _asked(controller, robot)
-    memory = {name: np.zeros_like(value) for name, value in controller.memory.items()}
-    for signals in stretch.first:
-        _tick(controller, memory, signals)
-    memories = [{name: value.copy() for name, value in memory.items()} for _ in range(n)]
     y, u = np.full((n, T, robot.contract.width), np.nan), np.full((n, T, robot.contract.target.size), np.nan)
+    crowd = Crowd(controller, Fit.by_name(controller.manifest, robot.contract), n)
+    everyone = lambda asked, t: {name: np.broadcast_to(rows[t], (n, rows.shape[1])) for name, rows in asked.items()}  # noqa: E731
+    for t in range(len(stretch.before)):
+        crowd(stretch.before[t][None], everyone(stretch.asked_before, t), np.empty_like(u[:, 0]), np.array([0]))
+    crowd.remember()
     alive = np.ones(n, bool)
     for t in range(T):
         y[alive, t] = engine.measured(rng)[alive]
-        commands = {name: values[t] for name, values in stretch.operator.items()}
-        for i in np.flatnonzero(alive):
-            signals = {name: y[i, t, slices[name]] for name in controller.manifest.inputs}
-            u[i, t] = _tick(controller, memories[i], signals | commands)[asked]
+        crowd(y[:, t], everyone(stretch.operator, t), u[:, t], np.flatnonzero(alive))
         engine.step(np.where(alive[:, None], np.nan_to_num(u[:, t]), np.array(robot.default)))
         alive &= ~engine.blown & np.isfinite(u[:, t]).all(axis=1)
         if t % 20 == 0:
@@ -176,18 +172,3 @@ def relive(
         if engine.blown.any():
             engine.reset(np.flatnonzero(engine.blown))
     return Lived(y, u)
-
-
-def _asked(controller: Controller, robot: Robot) -> list[int]:
-    """The controller's targets in the robot's order."""
-    return [controller.manifest.robot.target.component(label) for label in robot.contract.target.labels]
-
-
-def _tick(controller: Controller, memory: dict[str, np.ndarray], signals: Mapping[str, np.ndarray]) -> np.ndarray:
-    """One tick of a world with a memory of its own, which moves on."""
-    for name, value in controller.memory.items():
-        value[:] = memory[name]
-    target = controller.tick(signals)
-    for name, value in controller.memory.items():
-        memory[name][:] = value
-    return target

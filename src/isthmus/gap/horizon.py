@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isthmus.gap.observer import follows
 from isthmus.gap.parabola import HALF
 from isthmus.gap.residual import SCALE, Residual, skipped
 from isthmus.gap.segments import cut
@@ -35,7 +36,7 @@ def horizon(found: Sequence[Track], robot: Robot, noise: np.ndarray, e: np.ndarr
     shortest = skip + max(2, round(SHORTEST * rate))
     longest = skip + round(LONGEST * rate)
     longest = max(min(longest, skip + available // FEWEST, max((len(t) for t in found), default=0) - HALF - 1), shortest)
-    if robot.feet:
+    if follows(robot):
         return longest  # followed tick by tick
     segments = cut(found, robot, longest)
     which = np.unique(np.linspace(0, len(segments) - 1, SAMPLE).astype(int))

@@ -25,6 +25,11 @@ ATTITUDE = 2.0
 """Angle of a small rotation over the vector part of its quaternion."""
 
 
+def follows(robot: Robot) -> bool:
+    """Whether a robot is followed, because its starts cannot be searched for: it stands on feet."""
+    return bool(robot.feet)
+
+
 class Observer:
     """Of one robot; rows are worlds."""
 

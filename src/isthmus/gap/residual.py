@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isthmus.data.contract import Contract
-from isthmus.gap.observer import Observer
+from isthmus.gap.observer import Observer, follows
 from isthmus.gap.segments import Segments
 from isthmus.gap.tangent import dof_of, integrate
 from isthmus.sim.engine import Engine
@@ -170,7 +170,7 @@ class Residual:
         self.space = robot.space.subset(names)
         self.columns = np.array([robot.space.index(name) for name in self.space.names], dtype=int)
         self.components = Components(robot.contract)
-        self._observer = Observer(robot) if robot.feet else None
+        self._observer = Observer(robot) if follows(robot) else None
         self._ticks_followed = segments.ticks if followed is None else followed
         self._engines: dict[int, Engine] = {}
         self.skip = skipped(robot)
@@ -222,13 +222,16 @@ class Residual:
         engine.reset(engine.all, qpos, qvel, tiled(segments.sent))
         y = np.empty((k * S, ticks + 1, engine.wiring.width))
         y[:, 0] = engine.noiseless()
-        targets, followed = tiled(segments.target), tiled(segments.measured)
-        shaken = np.zeros((1, ticks + 1, 1)) if shake is None else tiled(shake * self.noise)
+        targets = tiled(segments.target)
+        # Only an observer looks at what was measured.
+        followed = tiled(segments.measured[:, : self._ticks_followed]) if self._observer else None
+        shaken = None if shake is None else tiled(shake * self.noise)
         for t in range(ticks):
             if pushes:
                 engine.push(np.repeat([p.at(t, engine.model.nv) for p in pushes], S, axis=0), engine.all)
-            if self._observer is not None and t < self._ticks_followed:
-                self._observer.pull(engine, self.components.difference(y[:, t], followed[:, t]) - shaken[:, t])
+            if self._observer is not None and followed is not None and t < self._ticks_followed:
+                off = self.components.difference(y[:, t], followed[:, t])
+                self._observer.pull(engine, off if shaken is None else off - shaken[:, t])
             engine.replay(targets[:, t])
             y[:, t + 1] = engine.noiseless()
         y[engine.blown] = np.nan
@@ -333,5 +336,5 @@ def skipped(robot: Robot) -> int:
 
     Signals that arrive late are from before it, and an observer first has to find the state of a robot on its feet.
     """
-    waits = (robot.longest("sensor_delay"), SETTLE if robot.feet else 0.0)
+    waits = (robot.longest("sensor_delay"), SETTLE if follows(robot) else 0.0)
     return sum(int(np.ceil(wait * robot.contract.rate - 1e-9)) for wait in waits)

@@ -16,7 +16,7 @@ import numpy as np
 
 from isthmus.gap.segments import Segments
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
-from isthmus.identify.fit import fit, free
+from isthmus.identify.fit import Fit, fit, free
 from isthmus.identify.ladder import DELAY, LADDER, extended, params, reopened, settled, without_losses, written
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
@@ -135,7 +135,7 @@ def climb(
     open_ = reopened(belief, own)
     extra: tuple[Param, ...] = ()
     tried: list[Tried] = []
-    found: dict[str, tuple[tuple[Param, ...], np.ndarray, Belief]] = {}
+    found: dict[str, tuple[tuple[Param, ...], np.ndarray, Fit | None]] = {}
     e = belief.median()
     for i, rung in enumerate((None, *LADDER)):
         report(i / (len(LADDER) + 2))
@@ -147,17 +147,15 @@ def climb(
         names = (*own, *(p.name for p in extra))
         # From the law below on: the middle of what a motor could lose is far from any motor.
         e = np.concatenate([e, [p.nominal for p in new]])
-        after = belief
-        if names:
-            fitted = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads)
-            e, after = fitted.e, fitted.narrowed(belief, own)
+        fitted = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads) if names else None
+        e = e if fitted is None else fitted.e
         name = rung.name if rung else "as believed"
         values = {n: float(e[larger.space.index(n)]) for n in names}
         miss = [_relative(larger, part, noise, e, threads) for part in (train, held)]
-        found[name] = (extra, e, after)
+        found[name] = (extra, e, fitted)
         tried.append(_tried(name, values, *miss))
     base = choose(tried)
-    extra, e, after = found[base.name]
+    extra, e, fitted = found[base.name]
     motors = settled(robot, extra, base.values)
     here = replace(robot, unit=replace(robot.unit, motors=motors))
     world = e[: len(robot.space)]
@@ -166,7 +164,9 @@ def climb(
     tried.append(_tried(NETWORK, base.values, *miss))
     chosen = choose([base, tried[-1]])
     network = learned if chosen is tried[-1] else None
-    return Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise"), after
+    return Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise"), (
+        belief if fitted is None else fitted.narrowed(belief, own)
+    )
 
 
 def _relative(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, threads: int) -> np.ndarray:

@@ -100,9 +100,7 @@ class Fit:
             return before
         which = [self.space.index(name) for name in names]
         rows = tuple(tuple(float(v) for v in row) for row in self.covariance[np.ix_(which, which)])
-        kept = (factor.without(set(names)) for factor in before.factors)
-        new = NormalFactor(names, tuple(float(v) for v in self.z[which]), rows)
-        return Belief(before.space, (*(factor for factor in kept if factor is not None), new))
+        return before.put(NormalFactor(names, tuple(float(v) for v in self.z[which]), rows))
 
     def correlations(self) -> np.ndarray:
         if self.draws is not None:
@@ -204,7 +202,4 @@ def posterior(robot: Robot, found: Fit, before: Belief) -> Belief:
         if np.isfinite(left).any():
             param = robot.space[name]
             fixed.append(Fixed(name, float(np.clip(np.sqrt(np.nanmean(left**2)), param.low, param.high))))
-    new = (found.factor(), *fixed)
-    named = {name for factor in new for name in factor.names}
-    kept = (factor.without(named) for factor in before.factors)
-    return Belief(robot.space, (*(factor for factor in kept if factor is not None), *new))
+    return before.put(found.factor(), *fixed)

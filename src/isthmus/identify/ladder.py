@@ -117,8 +117,7 @@ def params(robot: Robot, labels: Sequence[str], rung: Rung) -> tuple[Param, ...]
 
 def reopened(belief: Belief, names: Sequence[str]) -> Belief:
     """A belief that knows no more of the named parameters than their bounds."""
-    kept = [f.without(set(names)) for f in belief.factors]
-    return Belief(belief.space, (*(f for f in kept if f is not None), *(_anything(belief.space[n]) for n in names)))
+    return belief.put(*(_anything(belief.space[name]) for name in names))
 
 
 def _anything(p: Param) -> Uniform | LogUniform:

@@ -35,11 +35,16 @@ def record(robot: Robot, e: np.ndarray, targets: np.ndarray, seed: int | None = 
 
     A `law` is feedback on what the sensors say, added to the targets: what does not stay where it is needs one.
     """
+    drive = fed_back(robot, targets, law) if law is not None else lambda tick, y: targets[tick][None]
+    return driven(robot, e, drive, len(targets), None if seed is None else np.random.default_rng(seed))
+
+
+def driven(robot: Robot, e: np.ndarray, drive: Driver, ticks: int, rng: np.random.Generator | None = None) -> Episode:
+    """The same under whatever drives it, from home and at rest."""
     engine = Engine(robot, 1, threads=1)
     engine.apply(e[None], engine.all)
     engine.reset(engine.all)
-    drive = fed_back(robot, targets, law) if law is not None else lambda tick, y: targets[tick][None]
-    return lived(engine, drive, len(targets), None if seed is None else np.random.default_rng(seed))
+    return lived(engine, drive, ticks, rng)
 
 
 def lived(engine: Engine, drive: Driver, ticks: int, rng: np.random.Generator | None = None) -> Episode:

@@ -16,11 +16,12 @@ import numpy as np
 from isthmus.data.episode import Episode
 from isthmus.errors import BadInput
 from isthmus.gap.horizon import horizon
+from isthmus.gap.loss import loss, weights
 from isthmus.gap.noise import LEAST, floor
 from isthmus.gap.residual import Components, Linear, Residual, skipped
 from isthmus.gap.segments import Segments, cut
 from isthmus.gap.tracks import own_rate, tracks
-from isthmus.identify.descend import Normal, descend, information, loss, weights
+from isthmus.identify.descend import Normal, descend, information
 from isthmus.identify.fit import KEPT, free, noise_params
 from isthmus.identify.prior import Prior, prior
 from isthmus.sim.robot import Robot

@@ -15,6 +15,7 @@ from isthmus.data.episode import Episode
 from isthmus.errors import BadInput
 from isthmus.gap.horizon import horizon
 from isthmus.gap.noise import floor
+from isthmus.gap.observer import follows
 from isthmus.gap.residual import Component, Components, Residual, skipped
 from isthmus.gap.segments import Segments, cut
 from isthmus.gap.suspect import cleaned, refuse, suspect
@@ -70,6 +71,8 @@ class Study:
     """What is wrong with the recordings."""
     looked: Looked | None = None
     """What a global search brought, if there was one."""
+    followed: bool = False
+    """Whether the robot was followed tick by tick, instead of predicted so far ahead."""
 
 
 def study(
@@ -92,7 +95,7 @@ def study(
     `search` says when to look for a better valley than the one that the belief's middle is in, `posterior` whether the belief
     afterwards is normal or made of draws; both have a `seed`. `report` hears of the fit, `progress` of the other two.
     """
-    if posterior == "sample" and robot.feet:
+    if posterior == "sample" and follows(robot):
         raise BadInput(f"a belief about {robot.name}, a robot on its feet, cannot be sampled: the ticks repeat each other.")
     parts = prepare(robot, episodes, belief, ahead, threads, findings, trust)
     robot, noise, train, held_out = parts.robot, parts.floor, parts.train, parts.held_out
@@ -103,7 +106,7 @@ def study(
     fitted_to = errors(robot, train, noise, fitted.noise, worlds, threads)
     held = errors(robot, held_out, noise, fitted.noise, worlds, threads) if held_out else (None, None)
     before, after = zip(fitted_to, held, strict=True)
-    return Study(fitted, noise, parts.ahead, train, held_out, before, after, parts.findings, looked)
+    return Study(fitted, noise, parts.ahead, train, held_out, before, after, parts.findings, looked, follows(robot))
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,18 @@ Quantities are computed when first asked for. The policy never sees this: it see
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from isthmus.data.contract import Signal
+from isthmus.sim.robot import Robot
+from isthmus.sim.sources import target_joints
 
 
 def rotate_inverse(q: Tensor, v: Tensor) -> Tensor:
@@ -116,6 +121,42 @@ class State:
     def moving(self) -> Tensor:
         """1 where the command asks for motion, else 0."""
         return (self.command.norm(dim=1) > 0.1).float()
+
+
+def of_ticks(
+    robot: Robot,
+    qpos: np.ndarray,
+    qvel: np.ndarray,
+    targets: Sequence[np.ndarray],
+    command: np.ndarray,
+    time: np.ndarray,
+    **more: Any,
+) -> State:
+    """n ticks that signals tell of, each as a world of its own on flat ground.
+
+    qpos, (n, nq), qvel, (n, nv), targets now and at the two ticks before, (n, m) each, command, (n, k), and time, (n,), s. What
+    neither they nor `more` say is None.
+    """
+    q, v, now, last, older, asked, at = (
+        torch.from_numpy(np.ascontiguousarray(x)).float() for x in (qpos, qvel, *targets, command, time)
+    )
+    joints = target_joints(robot, robot.model) or ([], [])
+    known = {
+        "qpos": q,
+        "qvel": v,
+        "joint_pos": q[:, joints[0]],
+        "joint_vel": v[:, joints[1]],
+        "target": now,
+        "last_target": last,
+        "older_target": older,
+        "default": torch.tensor(robot.default, dtype=torch.float32),
+        "limits": limits_of(robot.contract.target),
+        "command": asked,
+        "tick": 1.0 / robot.contract.rate,
+        "time": at,
+        "ground": torch.zeros(len(q)),
+    } | more
+    return State(**{f.name: known.get(f.name) for f in fields(State)})  # type: ignore[arg-type]
 
 
 _PER_WORLD = [f.name for f in fields(State) if f.name not in ("default", "limits", "tick")]

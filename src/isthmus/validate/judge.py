@@ -6,12 +6,14 @@ velocity: there the operator judges.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
 from isthmus.data.contract import Contract
-from isthmus.sim.sources import column_sources, target_joints
-from isthmus.tasks.state import State, limits_of
+from isthmus.sim.sources import column_sources
+from isthmus.tasks.state import State, of_ticks
 from isthmus.tasks.task import Task
 
 
@@ -48,31 +50,19 @@ def judge(task: Task, contract: Contract, signals: np.ndarray, target: np.ndarra
 
 def _state(task: Task, qpos: np.ndarray, qvel: np.ndarray, target: np.ndarray, command: np.ndarray, tick: float) -> State:
     """Each tick as a world of its own; torques and feet are not known, and count as none."""
-    n, joints = len(qpos), target_joints(task.robot, task.robot.model)
-    q, v, sent = (torch.from_numpy(np.asarray(x)).float() for x in (qpos, qvel, target))
-    joint_pos, joint_vel = (q[:, joints[0]], v[:, joints[1]]) if joints else (q[:, :0], v[:, :0])
-    before = lambda x: torch.cat([x[:1], x[:-1]])  # noqa: E731
+    n, before = len(qpos), lambda x: np.concatenate([x[:1], x[:-1]])
     none, nowhere = torch.zeros(n, 0), torch.zeros(n, 0, 3)
-    return State(
-        qpos=q,
-        qvel=v,
-        joint_pos=joint_pos,
-        joint_vel=joint_vel,
-        torque=torch.zeros_like(sent),
-        target=sent,
-        last_target=before(sent),
-        older_target=before(before(sent)),
-        default=torch.tensor(task.robot.default, dtype=torch.float32),
-        limits=limits_of(task.robot.contract.target),
-        command=torch.from_numpy(np.asarray(command)).float().expand(n, -1),
+    targets = target, before(target), before(before(target))
+    s = of_ticks(task.robot, qpos, qvel, targets, np.tile(command, (n, 1)), np.arange(n) * tick)
+    return replace(
+        s,
         tick=tick,
-        time=torch.arange(n) * tick,
-        ground=torch.zeros(n),
+        torque=torch.zeros_like(s.target),
         feet_pos=nowhere,
         last_feet_pos=nowhere,
         feet_ground=none,
         feet_force=none,
         last_feet_force=none,
         air_time=none,
-        joint_speed_before=before(joint_vel),
+        joint_speed_before=torch.cat([s.joint_vel[:1], s.joint_vel[:-1]]),
     )

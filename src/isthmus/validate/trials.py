@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from isthmus.deploy.controller import Controller
+from isthmus.deploy.crowd import Crowd
 from isthmus.deploy.fit import Fit
 from isthmus.tasks.env import Env
 from isthmus.tasks.sampler import succeeded
@@ -18,28 +19,6 @@ FADE_EVERY = 0.5
 """s between changes of what fades."""
 FRAME = 0.1
 """s between poses that are kept."""
-
-
-class Crowd:
-    """One controller for n worlds: it ticks for each in turn, with that world's memory."""
-
-    def __init__(self, controller: Controller, fit: Fit, n: int):
-        self.controller, self.fit = controller, fit
-        self.operator = tuple(s.name for s in controller.manifest.operator)
-        self.memory = [{k: np.zeros_like(v) for k, v in controller.memory.items()} for _ in range(n)]
-
-    def __call__(self, signals: np.ndarray, command: np.ndarray, target: np.ndarray, worlds: np.ndarray) -> None:
-        """Write the targets of these worlds into `target`, (n, m), for all signals side by side, (n, width)."""
-        tick, kept = self.controller.tick, self.controller
-        for i in worlds.tolist():
-            memory = self.memory[i]
-            for name, value in kept.memory.items():
-                value[:] = memory[name]
-            row = {name: signals[i, columns] for name, columns in self.fit.signals.items()}
-            row |= dict.fromkeys(self.operator, command[i])
-            target[i] = tick(row)[self.fit.target]
-            for name, value in kept.memory.items():
-                memory[name][:] = value
 
 
 @dataclass(frozen=True)
@@ -84,7 +63,8 @@ def fly(
     for tick in range(env.horizon):
         signals = env.signals()
         flat = np.concatenate([signals[s.name].numpy() for s in task.robot.contract.signals], axis=1)
-        crowd(flat, env.command.numpy(), target, np.flatnonzero(waiting))
+        asked = dict.fromkeys((s.name for s in controller.manifest.operator), env.command.numpy())
+        crowd(flat, asked, target, np.flatnonzero(waiting))
         step = env.step(torch.from_numpy(target.copy()))
         ids = torch.nonzero(step.failed | step.timed_out)[:, 0].numpy()
         first = waiting[ids]

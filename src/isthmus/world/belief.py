@@ -92,11 +92,15 @@ class Belief:
         kept = tuple(f for f in self.factors if not named & set(f.names))
         return Belief(self.space, kept + factors)
 
+    def put(self, *factors: Factor) -> Belief:
+        """A belief in which the given factors describe their parameters; what varied together with them goes on as it did."""
+        named = {n for f in factors for n in f.names}
+        rest = [f.without(named) for f in self.factors]
+        return Belief(self.space, tuple(f for f in rest if f is not None) + factors)
+
     def fix(self, values: Mapping[str, float]) -> Belief:
         """Hold parameters at values; what varied together with them goes on varying as it did."""
-        rest = [f.without(set(values)) for f in self.factors]
-        fixed = tuple(Fixed(name, value) for name, value in values.items())
-        return Belief(self.space, tuple(f for f in rest if f is not None) + fixed)
+        return self.put(*(Fixed(name, value) for name, value in values.items()))
 
     def nominal(self) -> Belief:
         """Every parameter held at its nominal value."""

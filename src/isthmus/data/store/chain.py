@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.errors import BadInput
-from isthmus.files import atomic_write, canonical_json, content_hash
+from isthmus.files import atomic_write, canonical_json, content_hash, sync_folder
 from isthmus.parse import build
 
 FORMAT = 1
@@ -159,7 +159,7 @@ class Chain:
                     raise OSError(28, "No space left on device")
                 os.fsync(file.fileno())
             if new:
-                _sync(self.folder)
+                sync_folder(self.folder)
         except OSError as error:
             raise BadInput(f"cannot write {self.path}: {error.strerror or error}.") from None
 
@@ -205,11 +205,3 @@ class Chain:
             raise BadInput(f"{where}: its {table}, {part.file}, cannot be read: {error.strerror or error}.") from None
         if content_hash(data) != part.hash:
             raise BadInput(f"{where}: its {table}, {part.file}, was altered: its hash does not fit.")
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -12,6 +12,7 @@ import numpy as np
 from isthmus.data.episode import Episode
 from isthmus.data.store.tables import GROUPS, TABLES
 from isthmus.errors import BadInput, unknown
+from isthmus.parse import encodes
 
 Row = dict[str, Any]
 MAX_TEXT, MAX_LIST, MAX_NUMBERS = 10_000, 1_000, 1_000
@@ -38,13 +39,7 @@ class Item:
 
 
 def is_text(value: Any) -> bool:
-    if not isinstance(value, str) or len(value) > MAX_TEXT:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return isinstance(value, str) and len(value) <= MAX_TEXT and encodes(value)
 
 
 def is_number(value: Any) -> bool:

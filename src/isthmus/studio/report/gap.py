@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.data.rate import Rate
 from isthmus.gap.coverage import Coverage
 from isthmus.gap.far import Far
 from isthmus.gap.whole import Gap
@@ -83,7 +82,7 @@ def _replay(f: Far) -> str:
     a = r.lost_after
     text = (
         f"The recorded targets alone, replayed: half of {a.n} replays have lost the robot after {a.value:.2g} s "
-        f"({a.low:.2g} to {a.high:.2g}); {_rate(r.lost)} lose it within {r.time[-1]:.2g} s. The noise of the start alone would "
+        f"({a.low:.2g} to {a.high:.2g}); {r.lost} lose it within {r.time[-1]:.2g} s. The noise of the start alone would "
         f"allow {r.possible:.2g} s."
     )
     return figure(svg, "Typical distance of a replay from the recording.") + paragraph(text)
@@ -114,7 +113,7 @@ def _behaviour(found: Gap) -> str:
 
 def _coverage(c: Coverage, names: tuple[str, ...]) -> str:
     text = (
-        f"{_rate(c.uncovered)} of recorded windows are further from every simulated one than simulated ones are from each "
+        f"{c.uncovered} of recorded windows are further from every simulated one than simulated ones are from each "
         f"other; {100 * c.alarms:g} % would be by chance, and a world has as many with p = {c.p_uncovered:.2g}. "
         f"Recordings and worlds as a whole: energy distance {c.energy:.3g}, p = {c.p_alike:.2g}."
     )
@@ -136,7 +135,7 @@ def _regions(found: Gap) -> str:
     rows = []
     for r in found.regions:
         far = "; ".join(f"{found.names[i]} at {t:.2f} s ({d:.2f})" for i, t, d in r.furthest[:3])
-        rows.append([r.kind, ", ".join(r.names), _rate(r.outside), _rate(r.silent), far])
+        rows.append([r.kind, ", ".join(r.names), str(r.outside), str(r.silent), far])
     columns = ["force", "acts on", "outside its region", "where it is silent", "furthest out"]
     return table(columns, rows)
 
@@ -157,7 +156,3 @@ def _tables(found: Gap, record: dict[str, Any]) -> str:
             if one:
                 rows.append([what, str(one)])
     return "".join(parts) + "<h3>Inputs, by hash</h3>" + table(["", "SHA-256"], rows)
-
-
-def _rate(r: Rate) -> str:
-    return f"{100 * r.rate:.1f} % ({100 * r.low:.1f} to {100 * r.high:.1f}, n = {r.n})"
