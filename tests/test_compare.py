@@ -272,6 +272,12 @@ def test_a_method_that_always_succeeds_is_not_certain_to(entries):
         assert group.success.low < 0.9
 
 
+def test_runs_can_be_methods_by_their_names(tiny):
+    """Folders that differ in a number at the end are seeds of one method, even where more was asked differently."""
+    found = contenders(tuple(tiny[n] for n in ("ppo-0", "ppo-1", "teacher", "student")), get_task(PENDULUM), by_name=True)
+    assert [entry.method for entry in found] == ["ppo", "ppo", "teacher", "student"]
+
+
 def test_runs_that_differ_in_more_than_their_seed_say_in_what(tiny):
     from isthmus.adapt.comparison.contend import method_names
     from isthmus.learn import runs

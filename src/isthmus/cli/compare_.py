@@ -62,6 +62,8 @@ class Args:
     """Run whose method nominal scores are held against; by default the best method."""
     by_method: bool = False
     """Show each method over its runs also where it has only one."""
+    by_name: bool = False
+    """Runs are one method where their folders' names differ in a number at the end, whatever was asked of them."""
     seed: int = 1000
     """Seed of the worlds."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
@@ -86,7 +88,7 @@ def run(args: Args) -> int:
     robot, belief = worlds_of(args.belief, task.robot)
     task = task_on(task, robot)
     space, worlds, seed = task.robot.space, args.worlds, args.seed
-    entries = contenders(args.runs, task)
+    entries = contenders(args.runs, task, args.by_name)
     reference, margin = _reference(args, [e.method for e in entries]), MARGIN if args.margin is None else args.margin
     chosen, left_out = grounds.parametric(args.grounds, belief, worlds, seed)
     chosen += grounds.real(args.reality, task, worlds, seed) if args.reality else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from isthmus.world import Belief
 
 HASHES = {"teacher": "teacher", "start": "from", "failures": "failures", "base.controller": "base"}
 """What stands for other runs and files among the facts of a run, and how it is called in a method's name."""
+NUMBER = re.compile(r"[-_ ]?[0-9]+$")
+"""Of a seed, at the end of a folder's name."""
 SAMPLER = "env.sampler."
 """Where a checkpoint keeps the state of what chooses the worlds."""
 
@@ -30,7 +33,7 @@ class Contender:
     name: str
     """Short, and different from the others'."""
     method: str
-    """Equal for runs that differ in their seed only, and in the seeds of the runs before them."""
+    """Equal for runs that differ in their seed only, and in the seeds of the runs before them; or by their names."""
     run: Run
     actor: Actor
     trained: Belief
@@ -49,10 +52,11 @@ class Contender:
         }
 
 
-def contenders(folders: tuple[Path, ...], task: Task) -> list[Contender]:
-    """Load runs; one that cannot do the task is a BadInput."""
+def contenders(folders: tuple[Path, ...], task: Task, by_name: bool = False) -> list[Contender]:
+    """Load runs; one that cannot do the task is a BadInput. Methods are told from what was asked, or from folders' names."""
     found = [runs.load(folder) for folder in folders]
-    names, methods = short_names(folders), method_names(found)
+    names = short_names(folders)
+    methods = [NUMBER.sub("", name) or name for name in names] if by_name else method_names(found)
     made = []
     for run, name, method in zip(found, names, methods, strict=True):
         check_robot(run, task, f"runs of one robot are compared; {run.folder}")
