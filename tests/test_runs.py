@@ -94,6 +94,7 @@ def assert_same(a: Path, b: Path) -> None:
         assert np.array_equal(arrays[name], others[name], equal_nan=True), name
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_equals_uninterrupted(whole, tmp_path):
     folder = tmp_path / "killed"
     process = start(folder, "--steps", str(STEPS))
