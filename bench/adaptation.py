@@ -45,7 +45,10 @@ REPLACED = {
 }
 """Numbers that a law of missing physics takes the place of, or that decide how stiff a drive can be."""
 SEED = 4
-CHANGES = {"go1": (("payload=5",), ("ground_friction=0.25",)), "crazyflie": (("payload=0.012",), ("strength_m1=0.8",))}
+CHANGES = {
+    "go1": (("strength_FL=0.5",), ("payload=5",), ("ground_friction=0.25",)),
+    "crazyflie": (("payload=0.012",), ("strength_m1=0.8",)),
+}
 
 
 def main() -> int:
