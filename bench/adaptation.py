@@ -3,7 +3,7 @@
     python -m bench.adaptation go1/hard -o runs/adaptation              trains and compares, some three hours on two cores
     python -m bench.adaptation go1/hard -o runs/adaptation --dry        only prints the commands
 
-Every step is an `isthmus` command, printed as it runs. Runs that are finished are not trained again.
+Every step but the drawing of realities is an `isthmus` command, printed as it runs. Finished runs are not trained again.
 """
 
 from __future__ import annotations
@@ -119,6 +119,8 @@ def draw(task: str, folder: Path) -> None:
     robot = get_task(task).robot
     laws = unmodelled(robot)
     folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.toml"):
+        old.unlink()
     for seed in range(REALITIES):
         rng = np.random.default_rng([SEED, seed])
         e = robot.prior.sample(rng, 1)[0]

@@ -88,6 +88,7 @@ def test_a_misspelt_parameter_in_a_belief_names_the_right_one(capsys, tmp_path):
     code, _, err = call(capsys, "train", "pendulum/swingup", "-o", str(tmp_path / "r"), "--belief", str(path))
     assert code == 2
     assert name in err
+    assert err.count("\n") == 1
 
 
 def test_a_belief_outside_hard_bounds_is_refused(capsys, tmp_path):

@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from flying import fly
 
 from isthmus.adapt import methods
 from isthmus.adapt.distill import Distiller, told_z
 from isthmus.cli.main import main
+from isthmus.data.reader import read
+from isthmus.deploy.controller import Controller
 from isthmus.errors import BadInput
 from isthmus.learn import checkpoint, runs
 from isthmus.learn.actor import Actor
@@ -21,7 +24,10 @@ from isthmus.learn.context import Context
 from isthmus.learn.ppo import PPO
 from isthmus.learn.runs import Plan
 from isthmus.learn.trainer import PPOTrainer
-from isthmus.tasks import get_task
+from isthmus.robots import get_robot
+from isthmus.sim.reality import Reality, VirtualRobot
+from isthmus.tasks import TASKS, get_task
+from isthmus.world import Belief
 
 SMALL = PPO(worlds=12, ticks=8, minibatch=48, hidden=(16,), critic_hidden=(16,), step_size=3e-3)
 TOLD = Context("privileged", 3, 16)
@@ -197,6 +203,37 @@ def test_a_policy_that_was_told_nothing_cannot_teach(tmp_path, capsys, quick):
     options = ["--method", "student", "--teacher", str(tmp_path / "p"), "--steps", "100", "-o", str(tmp_path / "x")]
     assert main(["train", "cartpole/balance", *options]) == 2
     assert "is not a teacher: its method was 'ppo'" in capsys.readouterr().err
+
+
+def test_a_teacher_of_another_space_is_refused_in_one_sentence(taught, tmp_path, capsys, monkeypatch):
+    whole = get_task("cartpole/balance")
+    space = replace(whole.robot.space, params=whole.robot.space.params[:-1])
+    kept = tuple(f for f in whole.robot.prior.factors if set(f.names) <= set(space.names))
+    monkeypatch.setitem(
+        TASKS, "cartpole/balance", lambda: replace(whole, robot=replace(whole.robot, space=space, prior=Belief(space, kept)))
+    )
+    options = ["--method", "student", "--teacher", str(taught), "--steps", "100", "-o", str(tmp_path / "x")]
+    assert main(["train", "cartpole/balance", *options]) == 2
+    err = capsys.readouterr().err
+    assert "another space of cartpole" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_student_runs_on_a_virtual_robot_with_its_own_signals_only(tiny, tmp_path):
+    """And what it remembers goes from tick to tick: the same signals again, from a fresh memory, give the same targets."""
+    assert main(["export", str(tiny["student"]), "-o", str(tmp_path / "s.controller"), "--json"]) == 0
+    controller = Controller.load(tmp_path / "s.controller")
+    assert set(controller.manifest.inputs) <= {s.name for s in get_robot("pendulum").contract.signals}
+    assert controller.manifest.memory
+    body = VirtualRobot(get_robot("pendulum"), Reality.from_dict({"robot": "pendulum", "params": {"payload": 0.05}}))
+    ended, _ = fly(controller, body, 1.0, tmp_path / "r.mcap")
+    assert ended.ended == "done"
+    episode = read(tmp_path / "r.mcap")
+    asked = np.flatnonzero(np.isfinite(episode.wanted).all(axis=1))
+    assert len(asked) >= 45
+    controller.reset()
+    again = [controller.tick({n: episode.signals[n][t] for n in controller.manifest.inputs}) for t in asked]
+    assert np.array_equal(np.array(again, float), episode.wanted[asked])
 
 
 def test_a_teacher_of_another_space_is_refused(taught):

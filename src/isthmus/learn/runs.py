@@ -138,6 +138,8 @@ def seedless(run: Run) -> dict[str, Any]:
     before = {name: plan["parent"] or plan[name] if plan[name] else "" for name in ("teacher", "start")}
     if base := plan["base"]:
         plan["base"] = {"controller": base["run"] or content_hash(base["law"]), "share": base["share"]}
+    if plan["context"]["source"] == "none":
+        plan["context"] = {"source": "none"}  # what a policy does not look at cannot tell it from another
     own = {name: value for name, value in plan.items() if name not in ("seed", "parent") and (name != "unit" or value)}
     return own | before | {"belief": run.belief.hash}
 

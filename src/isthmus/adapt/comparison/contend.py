@@ -22,7 +22,7 @@ from isthmus.world import Belief
 
 HASHES = {"teacher": "teacher", "start": "from", "failures": "failures", "base.controller": "base"}
 """What stands for other runs and files among the facts of a run, and how it is called in a method's name."""
-NUMBER = re.compile(r"[-_ ]?[0-9]+$")
+NUMBER = re.compile(r"[-_ ][0-9]+$")
 """Of a seed, at the end of a folder's name."""
 SAMPLER = "env.sampler."
 """Where a checkpoint keeps the state of what chooses the worlds."""
@@ -56,7 +56,7 @@ def contenders(folders: tuple[Path, ...], task: Task, by_name: bool = False) -> 
     """Load runs; one that cannot do the task is a BadInput. Methods are told from what was asked, or from folders' names."""
     found = [runs.load(folder) for folder in folders]
     names = short_names(folders)
-    methods = [NUMBER.sub("", name) or name for name in names] if by_name else method_names(found)
+    methods = named_methods(names, found) if by_name else method_names(found)
     made = []
     for run, name, method in zip(found, names, methods, strict=True):
         check_robot(run, task, f"runs of one robot are compared; {run.folder}")
@@ -103,6 +103,18 @@ def short_names(folders: tuple[Path, ...]) -> list[str]:
         again = paths[:i].count(own)
         names.append("/".join(own[-parts:]) + (f" ({again + 1})" if again else ""))
     return names
+
+
+def named_methods(names: Sequence[str], found: Sequence[Run]) -> list[str]:
+    """The names of runs without the number of a seed; runs of different methods cannot have the same."""
+    methods = [NUMBER.sub("", name) or name for name in names]
+    kinds = dict(zip(methods, (run.plan.method for run in found), strict=True))
+    for method, run in zip(methods, found, strict=True):
+        if run.plan.method != kinds[method]:
+            raise BadInput(
+                f"by its name {run.folder} is one of {method}, but its method is {run.plan.method}, not {kinds[method]}."
+            )
+    return methods
 
 
 def method_names(found: list[Run]) -> list[str]:

@@ -98,7 +98,11 @@ def rows_of(task: Task, entry: Contender, ground: Ground, report: Callable[[floa
 
 
 def _joined(tables: list[Rows]) -> Rows:
-    return {name: np.concatenate([t[name] for t in tables]) for name in tables[0]}
+    """All realities together. Episodes of one robot are alike: of what is averaged, each reality is one row."""
+    whole = ("success", "failed")
+    return {
+        n: np.concatenate([t[n] for t in tables]) if n in whole else np.array([t[n].mean() for t in tables]) for n in tables[0]
+    }
 
 
 def shown(task: Task) -> tuple[str, ...]:
@@ -116,7 +120,7 @@ def label(metric: str) -> str:
 
 def result(task: Task, own: Rows, first: Rows) -> Result:
     """A run's numbers, and their differences from the first run's."""
-    n = len(own["score"])
+    n = len(own["success"])
     names = shown(task)
     single = lambda rows, name: rows[name][None].astype(float)  # noqa: E731
     return Result(

@@ -169,8 +169,10 @@ def summary(name: str, changed: Trace, same: Trace, at: int, tick: float, runs: 
 
     The interval of the time resamples worlds, and runs where there are several.
     """
-    kept = changed.standing[-1] & same.standing[-1]
-    n, window = len(kept) // runs, max(1, round(SMOOTH / tick))
+    stand = changed.standing[-1] & same.standing[-1]
+    n, window = len(stand) // runs, max(1, round(SMOOTH / tick))
+    # A world in which only some runs stand would speak of those runs, and not of the method.
+    kept = np.tile(stand.reshape(runs, n).all(axis=0), runs)
     rng = np.random.default_rng(0)
     of_world, of_run = (np.concatenate([np.ones((1, k)), rng.multinomial(k, np.full(k, 1 / k), RESAMPLES)]) for k in (n, runs))
     weights = (of_run[:, :, None] * of_world[:, None, :]).reshape(len(of_run), -1)[:, kept]
@@ -180,7 +182,7 @@ def summary(name: str, changed: Trace, same: Trace, at: int, tick: float, runs: 
     tail = int(0.025 * RESAMPLES)
     seconds = Estimate(float(times[0]), float(resampled[tail]), float(resampled[-1 - tail]))
     end = -max(1, min(round(LAST / tick), len(found[0]) - at))
-    lost = np.where(kept, (same.score - changed.score)[end:].mean(axis=0), np.nan).reshape(runs, n)
+    lost = (same.score - changed.score)[end:, kept].mean(axis=0).reshape(runs, -1)
     start = changed.standing[at - 1]
     curves = {
         f"{what}{suffix}": mean_over(getattr(t, what)[:, kept], weights[:1])[0]
@@ -193,19 +195,11 @@ def summary(name: str, changed: Trace, same: Trace, at: int, tick: float, runs: 
         back=float(np.isfinite(resampled).mean()),
         before=float(apart[0, max(0, at - round(LAST / tick)) : at].mean()),
         worst=float(np.max((apart - found)[0, at:], initial=0.0)),
-        lost=_mean_of(lost),
+        lost=combined(lost.mean(axis=0), lost.mean(axis=1)) if lost.size else Estimate(*[float("nan")] * 3),
         failed=Rate.of(int((start & ~changed.standing[-1]).sum()), int(start.sum())),
         failed_anyway=Rate.of(int((start & ~same.standing[-1]).sum()), int(start.sum())),
         curves=curves,
     )
-
-
-def _mean_of(lost: np.ndarray) -> Estimate:
-    """Over runs and worlds, (runs, n); not a number where a world did not stand."""
-    told = np.isfinite(lost)
-    if not told.any():
-        return Estimate(*[float("nan")] * 3)
-    return combined(*(np.nanmean(part, axis=axis) for axis, part in ((0, lost[:, told.any(0)]), (1, lost[told.any(1)]))))
 
 
 def mean_over(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
