@@ -83,3 +83,22 @@ def tiny(tmp_path_factory):
         for name, options in asked.items():
             assert main(["train", *options, *size, "-o", str(folder / name)]) == 0
     return {name: folder / name for name in asked}
+
+
+@pytest.fixture(scope="module")
+def entries(tiny):
+    """Two seeds of ppo, a teacher and its student, as a comparison has them."""
+    from isthmus.adapt.comparison.contend import contenders
+    from isthmus.tasks import get_task
+
+    return contenders(tuple(tiny[n] for n in ("ppo-0", "ppo-1", "teacher", "student")), get_task("pendulum/swingup"))
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Episodes of a comparison end after 0.3 s."""
+    from isthmus.adapt.comparison import measure, recovery
+
+    whole, follow = measure.evaluate, recovery.follow
+    monkeypatch.setattr(measure, "evaluate", lambda task, *rest: whole(replace(task, episode=0.3), *rest))
+    monkeypatch.setattr(recovery, "follow", lambda task, *rest: follow(replace(task, episode=0.3), *rest))

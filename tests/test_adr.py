@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from calling import call
 
 from isthmus.adapt.adr import ADR, Widening
-from isthmus.cli.main import main
 from isthmus.errors import BadInput
 from isthmus.learn import checkpoint, evaluate, runs
 from isthmus.tasks import TASKS, get_task
@@ -236,11 +236,6 @@ def test_the_ranges_are_a_belief_that_a_file_gives_back(tmp_path):
     widths = [row.width for row in sampler.reached()]
     assert widths == sorted(widths, reverse=True)
     assert np.mean(widths) == pytest.approx(sampler.metrics()["adr/width"])
-
-
-def call(capsys, *argv: object) -> tuple[int, str, str]:
-    code = main([str(a) for a in argv])
-    return code, *capsys.readouterr()
 
 
 @pytest.fixture

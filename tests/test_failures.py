@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from calling import call
 
 from isthmus.adapt.failures import CAPACITY, DRAWS, JITTER, KNOWN, Failures, failing, gather, listed
 from isthmus.cli.main import main
@@ -246,11 +247,6 @@ def test_a_recording_of_another_robot_is_refused(tmp_path):
 
 
 # Commands -------------------------------------------------------------------------------------------------------
-
-
-def call(capsys, *argv: object) -> tuple[int, str, str]:
-    code = main([str(a) for a in argv])
-    return code, *capsys.readouterr()
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ class Args:
     by_method: bool = False
     """Show each method over its runs also where it has only one."""
     by_name: bool = False
-    """Runs are one method where their folders' names differ in a number at the end, whatever was asked of them."""
+    """Runs are one method where their folders' names differ in a number at the end, whatever else was asked of them."""
     seed: int = 1000
     """Seed of the worlds."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
