@@ -14,7 +14,7 @@ brings that the ticks before did not tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -213,29 +213,52 @@ class Residual:
         return np.concatenate(groups)
 
     def _replay(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push], shake: np.ndarray | None) -> np.ndarray:
-        k, segments = len(e), self.segments
-        S, ticks = len(segments), segments.ticks
-        engine = self._engine(k * S)
+        k, S = len(e), len(self.segments)
         tiled = lambda a: np.tile(a, (k, *[1] * (a.ndim - 1)))  # noqa: E731
-        engine.apply(np.repeat(e, S, axis=0), engine.all)
-        qpos, qvel = self.moved(tiled(segments.qpos), tiled(segments.qvel), xi.reshape(k * S, -1))
+        # Only an observer looks at what was measured.
+        measured = tiled(self.segments.measured) if self._observer else None
+        push = lambda engine, t: np.repeat([p.at(t, engine.model.nv) for p in pushes], S, axis=0)  # noqa: E731
+        shaken = None if shake is None else tiled(shake * self.noise)
+        return self.live(np.repeat(e, S, axis=0), xi, measured, push if pushes else None, shaken).reshape(k, S, -1, self.width)
+
+    @property
+    def width(self) -> int:
+        """Of all signals side by side."""
+        return self.segments.measured.shape[-1]
+
+    def live(
+        self,
+        e: np.ndarray,
+        xi: np.ndarray,
+        measured: np.ndarray | None = None,
+        push: Callable[[Engine, int], np.ndarray] | None = None,
+        shaken: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Signals without noise, (n, ticks + 1, width), of n = k · S worlds, all segments of a copy one after the other.
+
+        Each has its own e, (n, d), its start ξ, (k, S, 2 nv), and what an observer follows, (n, ticks + 1, width). `push` gives
+        the generalised forces of a tick, (n, nv); `shaken`, (n, ticks + 1, components), is noise on what is followed.
+        """
+        n, segments = len(e), self.segments
+        k, ticks = n // len(segments), segments.ticks
+        engine = self._engine(n)
+        tiled = lambda a: np.tile(a, (k, *[1] * (a.ndim - 1)))  # noqa: E731
+        engine.apply(e, engine.all)
+        qpos, qvel = self.moved(tiled(segments.qpos), tiled(segments.qvel), xi.reshape(n, -1))
         engine.reset(engine.all, qpos, qvel, tiled(segments.sent))
-        y = np.empty((k * S, ticks + 1, engine.wiring.width))
+        y = np.empty((n, ticks + 1, engine.wiring.width))
         y[:, 0] = engine.noiseless()
         targets = tiled(segments.target)
-        # Only an observer looks at what was measured.
-        followed = tiled(segments.measured[:, : self._ticks_followed]) if self._observer else None
-        shaken = None if shake is None else tiled(shake * self.noise)
         for t in range(ticks):
-            if pushes:
-                engine.push(np.repeat([p.at(t, engine.model.nv) for p in pushes], S, axis=0), engine.all)
-            if self._observer is not None and followed is not None and t < self._ticks_followed:
-                off = self.components.difference(y[:, t], followed[:, t])
+            if push is not None:
+                engine.push(push(engine, t), engine.all)
+            if self._observer is not None and measured is not None and t < self._ticks_followed:
+                off = self.components.difference(y[:, t], measured[:, t])
                 self._observer.pull(engine, off if shaken is None else off - shaken[:, t])
             engine.replay(targets[:, t])
             y[:, t + 1] = engine.noiseless()
         y[engine.blown] = np.nan
-        return y.reshape(k, S, ticks + 1, -1)
+        return y
 
     def follow(self, engine: Engine, tick: int) -> None:
         """Let the observer, if there is one, correct an engine with one world for each segment, at a tick of them."""
@@ -259,7 +282,11 @@ class Residual:
         self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = (), shake: np.ndarray | None = None
     ) -> np.ndarray:
         """r, (k, S, ticks + 1, components)."""
-        r = self.components.difference(self.predict(e, xi, pushes, shake), self.segments.measured) / self.noise
+        return self.off(self.predict(e, xi, pushes, shake), self.segments.measured)
+
+    def off(self, y: np.ndarray, measured: np.ndarray) -> np.ndarray:
+        """r, (k, S, ticks + 1, components), of signals, (k, S, ticks + 1, width), against what was measured."""
+        r = self.components.difference(y, np.broadcast_to(measured, y.shape)) / self.noise
         r = np.where(np.isnan(r) & self.seen, BLOWN, r)
         return np.where(self.seen, np.clip(r, -BLOWN, BLOWN), 0.0)
 
@@ -271,20 +298,25 @@ class Residual:
         hz: np.ndarray,
         hx: np.ndarray,
         shake: np.ndarray | None = None,
+        both_ways: bool = True,
     ) -> Linear:
         """r and its derivatives at z, (d,), and ξ, (S, 2 nv), over steps of ±hz, (d,), and ±hx, (S, 2 nv).
+
+        One way only takes half of the work, and is off by half of the curvature times the step.
 
         `e` gives all other parameters. Feet that touch and slip make r a function with many small edges. A derivative over a
         step as long as the numbers are uncertain sees past them, and is what the fit needs to know.
         """
         d, nx = len(z), xi.shape[1]
         dz, dx = np.diag(hz), np.eye(nx)[:, None] * hx
-        zs = np.concatenate([z[None], z + dz, z - dz, np.tile(z, (2 * nx, 1))])
-        xis = np.concatenate([np.tile(xi, (1 + 2 * d, 1, 1)), xi + dx, xi - dx])
+        ways = (1.0, -1.0) if both_ways else (1.0,)
+        zs = np.concatenate([z[None]] + [np.concatenate([z + way * dz, np.tile(z, (nx, 1))]) for way in ways])
+        xis = np.concatenate([xi[None]] + [np.concatenate([np.tile(xi, (d, 1, 1)), xi + way * dx]) for way in ways])
         r = self(self.world(zs, e), xis, shake=shake)
-        by_z = (r[1 : 1 + d] - r[1 + d : 1 + 2 * d]) / (2 * hz[:, None, None, None])
-        by_x = (r[1 + 2 * d : 1 + 2 * d + nx] - r[1 + 2 * d + nx :]) / (2 * hx.T[:, :, None, None])
-        return Linear(r[0], np.moveaxis(by_z, 0, -1), np.moveaxis(by_x, 0, -1), self.followed)
+        there, back = r[1 : 1 + d + nx], r[1 + d + nx :] if both_ways else r[0]
+        h = np.concatenate([np.broadcast_to(hz[:, None], (d, len(xi))), hx.T])[:, :, None, None]
+        by = np.moveaxis((there - back) / (len(ways) * h), 0, -1)
+        return Linear(r[0], by[..., :d], by[..., d:], self.followed)
 
     def by_force(self, e: np.ndarray, xi: np.ndarray, dofs: Sequence[int], size: np.ndarray) -> np.ndarray:
         """dr/dforce, (S, ticks + 1, components, ticks, dofs), of forces at single ticks, by pushes of `size`, (dofs,)."""

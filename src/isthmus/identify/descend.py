@@ -7,6 +7,9 @@ by segment, and what is left is a small system in z alone. Its matrix is the Fis
 assumed about the starts but that the guesses are not absurd.
 
 For any z, segments do not depend on each other: each takes the step of its own start that suits it best.
+
+A derivative is most of the work of a step. So while steps keep what they promise, the last one is mended by what they found
+(Broyden's secant), segment by segment, and taken anew only when a step disappoints or the minimum seems to be reached.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ FIRST = 0.03
 """Step of the first derivative, in unconstrained coordinates and in units of the spread of the starts."""
 STEPS = (1e-4, 0.3)
 """Shortest and longest of the later ones."""
+ONE_WAY = 0.1
+"""Share of these steps in a derivative to one side, which sees curvature, too."""
 FOLLOWED_STEPS = (0.1, 0.3)
 """The same where an observer follows a robot on its feet: shorter ones see the edges at which a foot touches."""
 BEND = 0.1
@@ -38,8 +43,9 @@ TRUST = 0.75
 """Bent steps whose bend is larger than this share of the step are not taken."""
 LONGEST = 3.0
 """Step of any coordinate of z."""
-CLOSE = 1e-2
-"""Done when a step gains less than this much log-likelihood per parameter."""
+CLOSE, MENDED = 1e-2, 3e-3
+"""Done when a step gains less than this much log-likelihood per parameter; with mended derivatives, which make steps that cost
+next to nothing and gain less, these are taken anew."""
 DRAWS = 4
 """Of the starts' errors, or of an observer's signals, each with its opposite."""
 STRETCH = 0.4
@@ -67,7 +73,7 @@ class Normal:
 
     def __init__(self, found: Linear, hold: np.ndarray):
         S = len(found.r)
-        self.followed = found.followed
+        self.found, self.followed = found, found.followed
         self.r, w = found.r.reshape(S, -1), weights(found.r).reshape(S, -1)
         self._w = w
         self.dz, self.dx = (J.reshape(S, self.r.shape[1], -1) for J in (found.dz, found.dx))
@@ -133,6 +139,17 @@ class Normal:
         """What z does to r that the starts cannot undo, (S, n, d)."""
         return dz - dx @ np.linalg.solve(self._xx, (self._wx.transpose(0, 2, 1) @ dz))
 
+    def secant(self, r: np.ndarray, dz: np.ndarray, dx: np.ndarray) -> Normal:
+        """At the end of a step, where the residuals are r, (S, n): the derivatives that agree with it, and change least else."""
+        d, step = len(dz), np.concatenate([np.broadcast_to(dz, (len(dx), len(dz))), dx], axis=1)
+        slopes = np.concatenate([self.dz, self.dx], axis=2)
+        along = step * (slopes**2).sum(1)
+        along /= np.maximum((along * step).sum(1, keepdims=True), 1e-300)
+        slopes += (r - self.r - self.ahead(dz, dx))[..., None] * along[:, None]
+        old = self.found
+        by = slopes.reshape(*old.r.shape, -1)
+        return Normal(replace(old, r=r.reshape(old.r.shape), dz=by[..., :d], dx=by[..., d:]), self._hold)
+
     def carried(self, dz: np.ndarray) -> np.ndarray:
         """How the starts go along with a step of z, (S, 2 nv)."""
         return -self._through @ dz
@@ -160,7 +177,10 @@ def _diagonals(blocks: np.ndarray) -> np.ndarray:
 
 def costs(residual: Residual, z: np.ndarray, xi: np.ndarray, e: np.ndarray) -> np.ndarray:
     """Of k points side by side, z (k, d) and ξ (k, S, 2 nv), by segment and without the prior, (k, S)."""
-    r = residual(residual.world(z, e), xi)
+    return _costs(residual, residual(residual.world(z, e), xi), xi)
+
+
+def _costs(residual: Residual, r: np.ndarray, xi: np.ndarray) -> np.ndarray:
     return loss(r).sum((2, 3)) + 0.5 * (residual.hold * xi**2).sum(2)
 
 
@@ -178,33 +198,53 @@ def descend(
     at = Point(z, xi, float(costs(residual, z[None], xi[None], e).sum() + prior.cost(z)))
     first = FOLLOWED_STEPS[0] if residual.followed else FIRST
     scales = np.full(len(z), first), np.full(xi.shape, first)
-    found, damping = Normal(residual.linear(at.z, e, at.xi, *scales), residual.hold), 1e-2
+    # Edges of an observer's errors would go into secants: a robot on its feet gets derivatives both ways, and each anew.
+    mends = not residual.followed
+
+    def derived(both_ways: bool) -> Normal:
+        hz, hx = (h if both_ways else ONE_WAY * h for h in scales)
+        return Normal(residual.linear(at.z, e, at.xi, hz, hx, both_ways=both_ways), residual.hold)
+
+    found, damping, fresh, exact = derived(not mends), 1e-2, True, not mends
     for step in range(steps if at.z.size or at.xi.size else 0):
-        new, which = _plain(residual, prior, at, e, found), 0
-        if new is None:
+        new, which, mended = at, 0, None
+        if (plain := _plain(residual, prior, at, e, found)) is not None:
+            new, mended = plain
+        elif fresh:
             new, which = _best(residual, prior, at, e, found, *_steps(residual, prior, found, at, e, damping * DAMPINGS))
         gain = at.cost - new.cost
-        if gain <= 0:
+        if gain <= 0 and fresh:
             if damping > STUCK:
                 break
             damping = max(100.0 * damping, 1e-3)
             continue
-        damping *= (0.1, 0.1, 1.0, 10.0)[which % len(DAMPINGS)]
-        at = new
-        report(step, at.cost)
-        found = Normal(residual.linear(at.z, e, at.xi, *found.scales(prior)), residual.hold)
-        if gain < CLOSE * max(len(z), 1):
+        if gain > 0:
+            damping *= (0.1, 0.1, 1.0, 10.0)[which % len(DAMPINGS)]
+            at = new
+            report(step, at.cost)
+        close = gain < (CLOSE if fresh else MENDED) * max(len(z), 1)
+        done = close and exact
+        scales = found.scales(prior)
+        if mends and mended is not None and not close:
+            found, fresh, exact = mended, False, False
+        else:
+            fresh, exact = True, close or not mends
+            found = derived(exact)
+        if done:
             break
-    return at, found
+    return at, found if exact else derived(True)
 
 
-def _plain(residual: Residual, prior: Prior, at: Point, e: np.ndarray, found: Normal) -> Point | None:
-    """The undamped step, if it keeps what it promises."""
+def _plain(residual: Residual, prior: Prior, at: Point, e: np.ndarray, found: Normal) -> tuple[Point, Normal] | None:
+    """The undamped step, if it keeps what it promises, and what it says of the normal equations at its end."""
     dz, dx = found.step(found.r, at.xi, prior, prior.slope(at.z), 0.0)
     z, xi = at.z + dz, at.xi + dx
     promised = found.promised(at.xi, dz, dx) + float(prior.cost(at.z) - prior.cost(z))
-    cost = float(costs(residual, z[None], xi[None], e).sum() + prior.cost(z))
-    return Point(z, xi, cost) if at.cost - cost > KEEPS * promised > 0 else None
+    r = residual(residual.world(z[None], e), xi[None])
+    cost = float(_costs(residual, r, xi[None]).sum() + prior.cost(z))
+    if not at.cost - cost > KEEPS * promised > 0:
+        return None
+    return Point(z, xi, cost), found.secant(r.reshape(found.r.shape), dz, dx)
 
 
 def _best(
