@@ -7,7 +7,8 @@
 A reality file says what is different: numbers, and physics that no number describes. Recordings of it are fitted with `isthmus
 identify`; what remains is learned with `isthmus residual` or `isthmus actuator`, and judged by recordings that nothing was
 fitted to. Then policies are trained on the prior, on the twin with numbers alone, and on the twin with what was learned, and
-compared on the reality. Every step is an `isthmus` command, printed as it runs.
+compared on the reality; where a twin is too hard to learn anew, they go on from those of the prior. Every step is an `isthmus`
+command, printed as it runs.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Case:
     task: str = ""
     steps: int = 0
     """Ticks of training a policy on each belief; none where the robot has no task."""
+    onward: bool = False
+    """Whether policies of the twins go on from that of the prior, for half as long, instead of learning anew."""
 
 
 def swept(least: float) -> Callable[[Robot, int], Driver]:
@@ -93,16 +96,37 @@ def cases(walker: Path | None) -> dict[str, Case]:
         ),
         # A pendulum that sticks so much that a policy which was not trained with it often fails.
         "stiction": Case(
-            "pendulum", {"payload": 0.1}, {"stribeck": sticks}, ("actuator",), swept(0.8), 0.3, "pendulum/swingup", 400_000
+            "pendulum",
+            {"payload": 0.1},
+            {"stribeck": sticks},
+            ("actuator",),
+            swept(0.8),
+            0.3,
+            "pendulum/swingup",
+            400_000,
+            True,
+        ),
+        # The first one's friction, and a motor that has lost a third of its strength.
+        "worn": Case(
+            "pendulum",
+            {"payload": 0.1, "strength": 0.65},
+            {"stribeck": stribeck},
+            ("actuator",),
+            swept(0.8),
+            0.3,
+            "pendulum/swingup",
+            400_000,
         ),
         "backlash": Case("held:go1", {}, {"backlash": 0.06}, ("actuator",), waved(0.15), 0.2),
         "drag": Case(
-            "crazyflie", {"payload": 0.004}, {"rotor_drag": 0.06}, ("residual",), flown, 0.5, "crazyflie/hover", 1_000_000
+            "crazyflie", {"payload": 0.004}, {"rotor_drag": 0.06}, ("residual",), flown, 0.5, "crazyflie/hover", 1_000_000, True
         ),
     }
     if walker is not None:
         soft = {"ground_softness": 0.01}
-        found["soft ground"] = Case("go1", {"payload": 2.0}, soft, ("residual",), walked(walker), 0.2, "go1/walk", 2_000_000)
+        found["soft ground"] = Case(
+            "go1", {"payload": 2.0}, soft, ("residual",), walked(walker), 0.2, "go1/walk", 2_000_000, True
+        )
     return found
 
 
@@ -172,9 +196,10 @@ def find(name: str, case: Case, folder: Path) -> dict:
 
 
 def compare(case: Case, folder: Path, seeds: list[int]) -> None:
-    """Policies of the prior, of the numbers and of what the first command learned, on the reality."""
+    """Policies of the prior, and of the twins without and with what was learned; onward also some that stay on the prior."""
     beliefs = {
         "prior": [],
+        **({"longer": []} if case.onward else {}),
         "numbers": ["--belief", str(folder / "missing.twin")],
         "learned": ["--belief", str(folder / f"{case.find[0]}.twin")],
     }
@@ -184,9 +209,12 @@ def compare(case: Case, folder: Path, seeds: list[int]) -> None:
             out = folder / f"{kind}-{seed}"
             found.append(str(out))
             if not (out / "done.json").exists():
-                tail = ["--steps", str(case.steps), "--seed", str(seed), "-o", str(out), "--json"]
-                run_command(["train", case.task, *options, *tail], out / "done.json")
-    options = ["--reality", str(folder / "reality.toml"), "--grounds", "--by-method", "--worlds", "200"]
+                steps, begin = case.steps, []
+                if case.onward and kind != "prior":
+                    steps, begin = case.steps // 2, ["--from", str(folder / f"prior-{seed}")]
+                tail = ["--steps", str(steps), "--seed", str(seed), "-o", str(out), "--json"]
+                run_command(["train", case.task, *begin, *options, *tail], out / "done.json")
+    options = ["--reality", str(folder / "reality.toml"), "--grounds", "--by-name", "--worlds", "200"]
     run_command(["compare", *found, *options, "-o", str(folder / "report")])
 
 

@@ -233,11 +233,13 @@ class Residual:
         measured: np.ndarray | None = None,
         push: Callable[[Engine, int], np.ndarray] | None = None,
         shaken: np.ndarray | None = None,
+        sense: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> np.ndarray:
         """Signals without noise, (n, ticks + 1, width), of n = k · S worlds, all segments of a copy one after the other.
 
         Each has its own e, (n, d), its start ξ, (k, S, 2 nv), and what an observer follows, (n, ticks + 1, width). `push` gives
-        the generalised forces of a tick, (n, nv); `shaken`, (n, ticks + 1, components), is noise on what is followed.
+        the generalised forces of a tick, (n, nv); `shaken`, (n, ticks + 1, components), is noise on what is followed; `sense`
+        gives what wrong sensors make of signals, (n, width).
         """
         n, segments = len(e), self.segments
         k, ticks = n // len(segments), segments.ticks
@@ -247,7 +249,8 @@ class Residual:
         qpos, qvel = self.moved(tiled(segments.qpos), tiled(segments.qvel), xi.reshape(n, -1))
         engine.reset(engine.all, qpos, qvel, tiled(segments.sent))
         y = np.empty((n, ticks + 1, engine.wiring.width))
-        y[:, 0] = engine.noiseless()
+        said = lambda: engine.noiseless() if sense is None else sense(engine.noiseless())  # noqa: E731
+        y[:, 0] = said()
         targets = tiled(segments.target)
         for t in range(ticks):
             if push is not None:
@@ -256,7 +259,7 @@ class Residual:
                 off = self.components.difference(y[:, t], measured[:, t])
                 self._observer.pull(engine, off if shaken is None else off - shaken[:, t])
             engine.replay(targets[:, t])
-            y[:, t + 1] = engine.noiseless()
+            y[:, t + 1] = said()
         y[engine.blown] = np.nan
         return y
 

@@ -43,9 +43,9 @@ TRUST = 0.75
 """Bent steps whose bend is larger than this share of the step are not taken."""
 LONGEST = 3.0
 """Step of any coordinate of z."""
-CLOSE, MENDED = 1e-2, 3e-3
-"""Done when a step gains less than this much log-likelihood per parameter; with mended derivatives, which make steps that cost
-next to nothing and gain less, these are taken anew."""
+CLOSE, MENDED = 1e-2, 0.3
+"""Done when a step gains less than this much log-likelihood per parameter. Steps by mended derivatives cost next to nothing:
+they go on until they gain less than this share of that, and then the derivatives are taken anew."""
 DRAWS = 4
 """Of the starts' errors, or of an observer's signals, each with its opposite."""
 STRETCH = 0.4
@@ -140,7 +140,7 @@ class Normal:
         return dz - dx @ np.linalg.solve(self._xx, (self._wx.transpose(0, 2, 1) @ dz))
 
     def secant(self, r: np.ndarray, dz: np.ndarray, dx: np.ndarray) -> Normal:
-        """At the end of a step, where the residuals are r, (S, n): the derivatives that agree with it, and change least else."""
+        """At the end of a step, where the residuals are r, (S, n): derivatives that agree with it, and else change least."""
         d, step = len(dz), np.concatenate([np.broadcast_to(dz, (len(dx), len(dz))), dx], axis=1)
         slopes = np.concatenate([self.dz, self.dx], axis=2)
         along = step * (slopes**2).sum(1)
@@ -192,20 +192,23 @@ def descend(
     xi: np.ndarray | None = None,
     steps: int = 40,
     report: Callable[[int, float], None] = lambda step, cost: None,
+    close: float = CLOSE,
 ) -> tuple[Point, Normal]:
-    """The nearest minimum from z, (d,), and the normal equations there; `e` gives the parameters that do not vary."""
+    """The nearest minimum from z, (d,), and the normal equations there; `e` gives the parameters that do not vary.
+
+    Done when a step gains less than `close` per parameter.
+    """
     xi = np.zeros((len(residual.segments), len(residual.spread))) if xi is None else xi
     at = Point(z, xi, float(costs(residual, z[None], xi[None], e).sum() + prior.cost(z)))
     first = FOLLOWED_STEPS[0] if residual.followed else FIRST
     scales = np.full(len(z), first), np.full(xi.shape, first)
-    # Edges of an observer's errors would go into secants: a robot on its feet gets derivatives both ways, and each anew.
-    mends = not residual.followed
 
     def derived(both_ways: bool) -> Normal:
-        hz, hx = (h if both_ways else ONE_WAY * h for h in scales)
+        hz, hx = (h if both_ways or residual.followed else ONE_WAY * h for h in scales)
         return Normal(residual.linear(at.z, e, at.xi, hz, hx, both_ways=both_ways), residual.hold)
 
-    found, damping, fresh, exact = derived(not mends), 1e-2, True, not mends
+    found, damping = derived(False), 1e-2
+    fresh, exact = True, False
     for step in range(steps if at.z.size or at.xi.size else 0):
         new, which, mended = at, 0, None
         if (plain := _plain(residual, prior, at, e, found)) is not None:
@@ -222,14 +225,13 @@ def descend(
             damping *= (0.1, 0.1, 1.0, 10.0)[which % len(DAMPINGS)]
             at = new
             report(step, at.cost)
-        close = gain < (CLOSE if fresh else MENDED) * max(len(z), 1)
-        done = close and exact
+        little = gain < (1.0 if fresh else MENDED) * close * max(len(z), 1)
+        done = little and exact
         scales = found.scales(prior)
-        if mends and mended is not None and not close:
+        if mended is not None and not little:
             found, fresh, exact = mended, False, False
         else:
-            fresh, exact = True, close or not mends
-            found = derived(exact)
+            found, fresh, exact = derived(little), True, little
         if done:
             break
     return at, found if exact else derived(True)

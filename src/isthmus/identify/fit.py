@@ -21,7 +21,7 @@ import numpy as np
 from isthmus.gap.loss import weights
 from isthmus.gap.residual import Components, Residual
 from isthmus.gap.segments import Segments
-from isthmus.identify.descend import Normal, descend, information
+from isthmus.identify.descend import CLOSE, Normal, Point, descend, information
 from isthmus.identify.ensemble import Draws
 from isthmus.identify.information import Direction, undetermined
 from isthmus.identify.prior import Prior, prior
@@ -151,21 +151,7 @@ def fit(
     residual = Residual(robot, segments, noise, names, threads)
     before = prior(belief, residual.space)
     start = belief.median() if start is None else start
-    z = np.clip(residual.space.unconstrained(start[residual.columns]), -INSIDE, INSIDE)
-    xi, steps = None, 0
-
-    def count(step: int, cost: float) -> None:
-        nonlocal steps
-        steps += 1
-        report(steps, cost)
-
-    while True:
-        at, found = descend(residual, before, z, start, xi, FOLLOWED if residual.followed else STEPS, count)
-        z, xi, rounds = at.z, at.xi, rounds - 1
-        sigma = remaining(residual, found, before)
-        if rounds <= 0 or np.nanmax(np.abs(sigma / residual.noise - 1.0)) < SETTLED:
-            break
-        xi = xi * residual.spread / residual.rescale(sigma)
+    at, found, steps = settled(residual, before, start, rounds, report)
     told = information(residual, before, at, found, start)
     covariance = np.linalg.inv(told + before.precision)
     return Fit(
@@ -180,6 +166,37 @@ def fit(
         cost=at.cost + float(np.nansum(residual.seen.sum((0, 1)) * np.log(residual.noise / noise))),
         steps=steps,
     )
+
+
+def settled(
+    residual: Residual,
+    before: Prior,
+    start: np.ndarray,
+    rounds: int = ROUNDS,
+    report: Callable[[int, float], None] = lambda step, cost: None,
+    most: int = 0,
+    close: float = CLOSE,
+) -> tuple[Point, Normal, int]:
+    """The minimum nearest to `start`, (all,), with the noise that goes with it, which the residual has from then on; and steps.
+
+    A round takes at most `most` of them (0: as usual), and ends when one gains less than `close` per parameter.
+    """
+    most = most or (FOLLOWED if residual.followed else STEPS)
+    z = np.clip(residual.space.unconstrained(start[residual.columns]), -INSIDE, INSIDE)
+    xi, steps = None, 0
+
+    def count(step: int, cost: float) -> None:
+        nonlocal steps
+        steps += 1
+        report(steps, cost)
+
+    while True:
+        at, found = descend(residual, before, z, start, xi, most, count, close)
+        z, xi, rounds = at.z, at.xi, rounds - 1
+        sigma = remaining(residual, found, before)
+        if rounds <= 0 or np.nanmax(np.abs(sigma / residual.noise - 1.0)) < SETTLED:
+            return at, found, steps
+        xi = xi * residual.spread / residual.rescale(sigma)
 
 
 def remaining(residual: Residual, found: Normal, before: Prior) -> np.ndarray:
