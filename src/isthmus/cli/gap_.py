@@ -1,4 +1,4 @@
-"""How far recordings are from the simulator, and what they show that no simulated world does.
+"""How far recordings are from the simulator, why, and what they show that no simulated world does.
 
 example: isthmus gap a.controller walk.mcap -o gap.html
 
@@ -19,12 +19,20 @@ from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
-    from isthmus.deploy.controller import Manifest
+    from collections.abc import Sequence
+
+    from isthmus.data.episode import Episode
+    from isthmus.deploy.controller import Controller, Manifest
+    from isthmus.diagnose.whole import Diagnosis
+    from isthmus.gap.suspect.finding import Finding
     from isthmus.gap.whole import Gap
     from isthmus.sim.robot import Robot
+    from isthmus.world import Belief
 
 SHOWN = 8
 """Uncovered windows that are printed."""
+NAMED = 0.02
+"""Causes that are less probable are not."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,8 @@ class Args:
     """The same from a twin, with its motors and learned forces."""
     robot: str = ""
     """Model or config file of the robot, where the controller's is not one of `isthmus list`."""
+    why: bool = True
+    """Look for the cause; --no-why only measures."""
     worlds: int = 64
     """Worlds in which the controller runs."""
     seed: int = 0
@@ -64,6 +74,10 @@ def run(args: Args) -> int:
     began = time.perf_counter()
     with show.bar(f"measuring {robot.name}") as bar:
         found = measure(robot, task, controller, episodes, belief, names, args.worlds, args.seed, report=bar.update)
+    why = None
+    if args.why and found.far is not None:
+        with show.bar("looking for the cause") as bar:
+            why = _why(robot, controller, episodes, belief, found.findings, bar.update)
     record: dict[str, Any] = {
         "kind": "gap",
         "robot": robot.name,
@@ -76,20 +90,40 @@ def run(args: Args) -> int:
             "model": robot.model_hash,
         },
         "trained_on": {"belief": controller.manifest.belief_hash, "run": controller.manifest.run_hash},
+        "why": why.to_dict() if why else None,
         **found.to_dict(),
     }
     if args.out is not None:
         from isthmus.files import atomic_write
-        from isthmus.studio.report.gap import gap_page
+        from isthmus.studio.report.gap import gap_page, verdict_section
 
-        atomic_write(args.out, gap_page(found, show.plain(record)).encode())
+        atomic_write(args.out, gap_page(found, show.plain(record), verdict_section(why) if why else None).encode())
     if args.json:
         show.emit(record | {"report": str(args.out) if args.out else None, "seconds": time.perf_counter() - began})
         return 0
+    if why is not None:
+        _tell_why(why)
     _tell(found, time.perf_counter() - began)
     if args.out is not None:
         show.say(f"wrote {args.out}")
     return 0
+
+
+def _why(
+    robot: Robot, controller: Controller, episodes: list[Episode], belief: Belief, findings: Sequence[Finding], report
+) -> Diagnosis | None:
+    from isthmus.diagnose.whole import diagnose
+
+    return diagnose(robot, controller, episodes, belief, findings, report=report)
+
+
+def _tell_why(why: Diagnosis) -> None:
+    show.say(why.headline, "bold")
+    if why.cannot_tell:
+        return
+    rows = [[f"{h.p:.0%}", h.cause, text.sentence] for h, text in why.told if h.p >= NAMED]
+    show.out.print(show.table("", ["", "cause", "what speaks for it"], rows, right=(0,)))
+    show.say(f"do: {why.told[0][1].action}")
 
 
 def _check(args: Args) -> None:

@@ -109,7 +109,7 @@ def _stretch(
     rows = _held(episode, track, robot.contract.rate)
     begin = max(charge.start, HALF)
     first, part = slice(charge.start, begin), slice(begin, charge.stop)
-    asked = _commands(controller, episode)
+    asked = commands(controller, episode)
     past = np.maximum(begin - 1 - np.arange(past_kept(robot)), 0)
     qpos, qvel = reader.guess(track.measured[begin - HALF : begin + HALF + 1])
     return Stretch(
@@ -126,7 +126,7 @@ def _stretch(
     )
 
 
-def _commands(controller: Controller, episode: Episode) -> dict[str, np.ndarray]:
+def commands(controller: Controller, episode: Episode) -> dict[str, np.ndarray]:
     """What the operator asked, (ticks, k) per signal that the controller takes."""
     found = {}
     for signal in controller.manifest.operator:

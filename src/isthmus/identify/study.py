@@ -180,14 +180,17 @@ def errors(
 
 
 def misses(
-    robot: Robot, segments: Segments, sigma: np.ndarray, worlds: Sequence[np.ndarray], threads: int = 0
+    robot: Robot, segments: Segments, sigma: np.ndarray, worlds: Sequence[np.ndarray], threads: int = 0, steps: int = 40
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The same by segment: sum of squared errors in the signal's unit and number of comparisons, both (S, components)."""
+    """The same by segment: sum of squared errors in the signal's unit and number of comparisons, both (S, components).
+
+    Starts are looked for in at most so many steps.
+    """
     residual = Residual(robot, segments, sigma, (), threads)
     nothing, count = prior(Belief(robot.space), residual.space), residual.seen.sum(1)
     found = []
     for e in worlds:
-        at, _ = descend(residual, nothing, np.zeros(0), e)
+        at, _ = descend(residual, nothing, np.zeros(0), e, steps=steps)
         r = residual(e[None], at.xi[None])[0] * sigma
         found.append(((r**2).sum(1), count))
     return found

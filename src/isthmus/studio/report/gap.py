@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from isthmus.diagnose.whole import Diagnosis
 from isthmus.gap.coverage import Coverage
 from isthmus.gap.far import Far
 from isthmus.gap.whole import Gap
@@ -39,6 +41,19 @@ def gap_page(found: Gap, record: dict[str, Any], verdict: Section | None = None)
     if found.coverage is not None:
         data["scatter"] = scatter.data(found.coverage, found.names)
     return page(title, sections, data, scatter.SCRIPT)
+
+
+def verdict_section(why: Diagnosis) -> Section:
+    """What is wrong, and what to do."""
+    parts = [f'<p class="big">{escape(why.headline)}</p>']
+    if not why.cannot_tell:
+        parts.append(paragraph(f"What to do: {why.told[0][1].action.replace('`', '')}."))
+        rows = [[f"{h.p:.1%}", h.cause, text.sentence] for h, text in why.told]
+        parts.append(table(["probability", "cause", "what speaks for it"], rows))
+        clues = [[c.cause, c.name, f"{c.evidence:.1f}"] for c in why.evidence.clues] if why.evidence else []
+        heads = ["cause", "explanation", "log evidence over numbers of the belief"]
+        parts.append(folded("The explanations that were tried, best first", table(heads, clues)))
+    return Section("Why", "".join(parts), "why")
 
 
 def _far(found: Gap) -> str:

@@ -1,0 +1,120 @@
+"""Recordings, explained by numbers alone: where every other explanation is compared from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.diagnose.blocks import blocks
+from isthmus.diagnose.doubts import Doubts, Lab
+from isthmus.diagnose.explain import Quadratic, quadratic
+from isthmus.gap.horizon import horizon
+from isthmus.gap.noise import floor
+from isthmus.gap.residual import Components, Residual, skipped
+from isthmus.gap.segments import Segments, cut
+from isthmus.gap.tracks import Track
+from isthmus.identify.descend import Normal, Point, repeated
+from isthmus.identify.fit import free, remaining, settled
+from isthmus.identify.prior import FARTHEST, Prior, prior
+from isthmus.sim.robot import Robot
+from isthmus.world import Belief
+
+TICKS = 20
+"""Longest prediction: short ones hang on everything nearly in proportion, and there is enough to see."""
+PIECES, FOLLOWED_PIECES = 16, 8
+"""Of the recordings, spread over them."""
+STEPS, CLOSE = 10, 0.1
+"""Of the search for numbers, and log-likelihood per number that is worth another one."""
+
+
+@dataclass(frozen=True)
+class Base:
+    robot: Robot
+    segments: Segments
+    floor: np.ndarray
+    """(components,) noise of the signals by themselves."""
+    noise: np.ndarray
+    """(components,) what the best numbers leave."""
+    z: np.ndarray
+    """(d,) these, unconstrained."""
+    names: tuple[str, ...]
+    quadratic: Quadratic
+    cost: float
+    """-log-likelihood of the best numbers; see `Fitted`."""
+    repeated: float
+    """How many times ticks say the same."""
+
+    @property
+    def left(self) -> float:
+        """Root mean square of what the best numbers leave, in units of the signals' own noise."""
+        return float(np.sqrt(np.nanmean((self.noise / self.floor) ** 2)))
+
+
+def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0) -> Base:
+    """The best numbers, the belief's ends soft, and the quadratic around them that all questions are put to."""
+    at = fitted(robot, found, belief, threads)
+    residual, before, names = at.residual, at.prior, at.residual.space.names
+    often = repeated(residual, at.normal, before) if residual.followed else 1.0
+    # What is left is the noise from here on: where there is more of it than the sensors make, it is no evidence.
+    xi = at.point.xi
+    spread = residual.spread
+    xi = xi * spread / residual.rescale(np.fmax(at.left, at.floor)) if xi.size else xi
+    doubts = Doubts(robot, names, moves(residual.segments))
+    lab = Lab(doubts, residual, belief.median())
+    asked = blocks(doubts, before, residual.segments)
+    around = quadratic(lab, before, at.point.z, xi, ends(belief, names), asked, often)
+    return Base(robot, residual.segments, at.floor, at.left, at.point.z, names, around, at.cost, often)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Numbers that were found, and where."""
+
+    residual: Residual
+    prior: Prior
+    point: Point
+    normal: Normal
+    floor: np.ndarray
+    left: np.ndarray
+    """(components,) what is left, as noise."""
+
+    @property
+    def cost(self) -> float:
+        """-log-likelihood with the noise that is left, by its own floor: what the unit of a signal is does not count."""
+        with np.errstate(invalid="ignore"):
+            over = np.log(np.fmax(self.left / self.floor, 1.0))
+        return float(np.nansum(self.residual.seen.sum((0, 1)) * over))
+
+
+def fitted(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0) -> Fitted:
+    sigma, skip = floor(found, Components(robot.contract)), skipped(robot)
+    pieces = FOLLOWED_PIECES if robot.feet else PIECES
+    ticks = horizon(found, robot, sigma, belief.median(), threads)
+    ticks = ticks if robot.feet else min(ticks, skip + TICKS)
+    residual = Residual(robot, spread(cut(found, robot, ticks, ticks - skip), pieces), sigma, free(robot, belief), threads)
+    before = prior(belief, residual.space)
+    point, normal, _ = settled(residual, before, belief.median(), 1, most=STEPS, close=CLOSE)
+    return Fitted(residual, before, point, normal, sigma, remaining(residual, normal, before))
+
+
+def spread(segments: Segments, most: int) -> Segments:
+    """Evenly over the recordings, at most so many."""
+    return segments.take(np.unique(np.linspace(0, len(segments) - 1, min(most, len(segments))).round().astype(int)))
+
+
+def moves(segments: Segments) -> np.ndarray:
+    """(width,) how much each signal moves; of one that was never measured, not at all."""
+    flat = segments.measured.reshape(-1, segments.measured.shape[-1])
+    seen = np.isfinite(flat)
+    mean = np.where(seen, flat, 0.0).sum(0) / np.maximum(seen.sum(0), 1)
+    return np.sqrt(np.where(seen, flat - mean, 0.0).__pow__(2).sum(0) / np.maximum(seen.sum(0), 1))
+
+
+def ends(belief: Belief, names: Sequence[str]) -> np.ndarray:
+    """(d, 2) of what is believed of some numbers, in unconstrained coordinates."""
+    space = belief.space.subset(names)
+    low, high = np.array([belief.interval(name, 1.0) for name in names]).reshape(-1, 2).T
+    sides = [np.clip(space.unconstrained(np.clip(side, space.low, space.high)), -FARTHEST, FARTHEST) for side in (low, high)]
+    return np.stack([sides[0], np.maximum(sides[1], sides[0] + 1e-6)], axis=1)

@@ -1,0 +1,118 @@
+"""All that recordings say about why a robot did not do what it did in simulation, before anybody judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from isthmus.data.episode import Episode
+from isthmus.deploy.controller import Controller
+from isthmus.diagnose.base import Base, base
+from isthmus.diagnose.link import Packets, packets
+from isthmus.diagnose.parrot import Parrot, parrot
+from isthmus.diagnose.wiring import Undone, compared
+from isthmus.gap.suspect import cleaned
+from isthmus.gap.suspect.finding import Finding
+from isthmus.gap.tracks import own_rate, tracks
+from isthmus.sim.robot import Robot
+from isthmus.world import Belief
+
+AMISS = 1.2
+"""Times the noise: where numbers leave no more than this, no mistake of the wiring can be behind it."""
+SHOWN = 12
+"""Explanations that are kept."""
+
+
+@dataclass(frozen=True)
+class Clue:
+    """One explanation."""
+
+    cause: str
+    name: str
+    evidence: float
+    """Log, over that of numbers inside the belief and nothing else."""
+    amounts: tuple[float, ...] = ()
+    """Of what it adds, in units of how large they may well be."""
+    value: float | None = None
+    """Of a number, in its unit."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    clues: tuple[Clue, ...]
+    """Best first: numbers beyond the belief, sensors, missing physics, wiring."""
+    soft: float
+    """Log evidence of numbers anywhere over that of numbers inside the belief."""
+    left: float
+    """What the best numbers leave, in units of the sensors' noise."""
+    packets: Packets
+    parrot: Parrot
+    numbers: dict[str, float]
+    """The best ones, inside the belief or not."""
+
+    def best(self, cause: str) -> float:
+        return max((c.evidence for c in self.clues if c.cause == cause), default=0.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "clues": [asdict(c) for c in self.clues],
+            "soft": self.soft,
+            "left": self.left,
+            "packets": self.packets.shares,
+            "parrot": asdict(self.parrot),
+            "numbers": self.numbers,
+        }
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> Evidence:
+        clues = tuple(Clue(**{**c, "amounts": tuple(c["amounts"])}) for c in data["clues"])
+        return Evidence(clues, data["soft"], data["left"], Packets(data["packets"]), Parrot(**data["parrot"]), data["numbers"])
+
+
+def gather(
+    robot: Robot,
+    controller: Controller,
+    episodes: Sequence[Episode],
+    belief: Belief,
+    findings: Sequence[Finding] = (),
+    threads: int = 0,
+    report: Callable[[float, str], None] = lambda share, what: None,
+) -> Evidence:
+    """`findings` are those of `suspect`, whose samples are left out."""
+    whole = cleaned(episodes, findings)
+    robot = robot.at_rate(own_rate(whole, robot.contract))
+    found = tracks(whole, robot.contract, 1.0 / robot.contract.rate)
+    report(0.0, "fitting numbers")
+    at = base(robot, found, belief, threads)
+    report(0.7, "undoing mistakes")
+    undone = compared(robot, found, belief, at, threads) if at.left > AMISS else []
+    report(0.9, "repeating the controller")
+    clues = sorted([*_clues(at, belief), *map(_mistake, undone)], key=lambda c: -c.evidence)
+    said = parrot(controller, episodes)
+    soft = at.quadratic.told(soft=True).evidence - at.quadratic.told().evidence
+    values = belief.space.subset(at.names).from_unconstrained(at.z)
+    numbers = dict(zip(at.names, map(float, values), strict=True))
+    return Evidence(tuple(clues[:SHOWN]), soft, at.left, packets(episodes), said, numbers)
+
+
+def _clues(at: Base, belief: Belief) -> list[Clue]:
+    nothing = at.quadratic.told().evidence
+    space, out = belief.space.subset(at.names), []
+    for block in at.quadratic.blocks:
+        told = at.quadratic.told(block)
+        value = None
+        if block.cause == "outside":
+            i = at.names.index(block.name)
+            z = told.z.copy()
+            z[i] += told.c[0]
+            value = float(space.from_unconstrained(np.clip(z, -20.0, 20.0))[i])
+        shares = tuple(float(c) for c in told.c / block.spread)
+        out.append(Clue(block.cause, block.name, told.evidence - nothing, shares, value))
+    return out
+
+
+def _mistake(undone: Undone) -> Clue:
+    return Clue("wiring", undone.mistake.text, undone.evidence)

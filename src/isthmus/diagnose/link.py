@@ -1,0 +1,52 @@
+"""What the network did to packets, as the guard noted it tick by tick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.data.episode import Episode
+from isthmus.deploy.rules import BIT
+
+USUAL = 0.05
+"""Share of ticks with a fault, and age of signals in ticks, that every network has at times."""
+WEIGHT = 4.0
+"""Log odds for each factor of e beyond what is usual."""
+HARM = {"dropped": 1.0, "order": 0.5, "duplicate": 0.5, "late": 1.0}
+"""A packet that comes twice or behind a newer one is not used: it does less harm than one that never comes."""
+
+
+@dataclass(frozen=True)
+class Packets:
+    shares: dict[str, float]
+    """Of the ticks in which packets were missing, came behind newer ones, or twice; `late`: age of most signals, in ticks."""
+
+    @property
+    def evidence(self) -> float:
+        """Log odds that this is what is wrong; below zero where it is not worth a word."""
+        return max(HARM[kind] * WEIGHT * float(np.log(max(share, 1e-3) / USUAL)) for kind, share in self.shares.items())
+
+    @property
+    def text(self) -> str:
+        words = {
+            "dropped": "packets are missing in {} of ticks",
+            "order": "packets come behind newer ones in {} of ticks",
+            "duplicate": "packets come twice in {} of ticks",
+        }
+        said = [text.format(f"{100 * self.shares[kind]:.0f} %") for kind, text in words.items() if self.shares[kind] > USUAL]
+        if self.shares["late"] > USUAL:
+            said.append(f"signals are up to {self.shares['late']:.2g} ticks older than usual")
+        return ", ".join(said)
+
+
+def packets(episodes: Sequence[Episode]) -> Packets:
+    """Of all recordings together; recordings that do not say had no faults."""
+    rules = [np.nan_to_num(e.status["rules"]).astype(int) for e in episodes if "rules" in e.status]
+    ticks = np.concatenate(rules) if rules else np.zeros(1, int)
+    shares = {kind: float((ticks & BIT[kind] > 0).mean()) for kind in ("dropped", "order", "duplicate")}
+    ages = [np.nan_to_num(e.status["age"], posinf=0.0) * e.rate for e in episodes if "age" in e.status]
+    age = np.concatenate(ages) if ages else np.zeros(1)
+    late = float(np.quantile(age, 0.9) - np.quantile(age, 0.05))
+    return Packets(shares | {"late": late})

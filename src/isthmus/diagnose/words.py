@@ -1,0 +1,83 @@
+"""A verdict in words: what is wrong, what speaks for it, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from isthmus.diagnose.evidence import Clue, Evidence
+from isthmus.diagnose.judge import Cause, Hypothesis, Verdict
+from isthmus.world import Belief
+
+DOES = {
+    "stick": "it sticks before it moves, and slips",
+    "play": "there is play when it changes direction",
+    "friction under load": "friction grows with the load",
+    "resistance": "it resists the more, the faster it moves",
+    "fading strength": "motors get weaker with time",
+    "drag": "something slows the body down as it moves",
+    "pull": "something pulls the body to one side",
+    "cable": "something pulls the body back to where it started",
+}
+ACTION: dict[Cause, str] = {
+    "nothing": "nothing to repair: `isthmus validate` says whether it is good enough",
+    "outside": "`isthmus identify`, then train on the twin; or widen the randomization to hold this number",
+    "sensor": "calibrate this sensor or correct it in the robot's bridge; nothing has to be trained again",
+    "physics": "`isthmus identify`, then `isthmus actuator` or `isthmus residual`, and train on the twin",
+    "wiring": "correct the wiring or the robot's bridge; nothing has to be trained again",
+    "link": "repair the network, or train with longer delays",
+    "controller": "export again, and run that file: what ran was not this controller, or its memory was not its own",
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """One cause."""
+
+    sentence: str
+    action: str
+
+
+def told(hypothesis: Hypothesis, evidence: Evidence, belief: Belief) -> Told:
+    return Told(_sentence(hypothesis, evidence, belief), ACTION[hypothesis.cause])
+
+
+def _sentence(h: Hypothesis, evidence: Evidence, belief: Belief) -> str:
+    match h.cause:
+        case "nothing":
+            return "nothing is wrong: numbers inside of what was believed explain the recordings"
+        case "outside" if h.clue is not None:
+            return _outside(h.clue, belief)
+        case "sensor" if h.clue is not None:
+            return f"a sensor is wrong: {h.clue.name}"
+        case "physics":
+            what = (
+                DOES.get(h.clue.name, h.clue.name) if h.clue is not None and h.clue.evidence > 0 else "no law that we know fits"
+            )
+            return f"physics is missing: {what}; numbers alone leave {evidence.left:.2g} times the noise"
+        case "wiring" if h.clue is not None:
+            return f"the wiring or a setting is wrong: {h.clue.name}"
+        case "link":
+            return f"the network is bad: {evidence.packets.text or 'nothing that stands out'}"
+        case "controller":
+            return f"the controller asks for other targets than were recorded in {100 * evidence.parrot.share:.0f} % of ticks"
+        case _:
+            return {"outside": "a number is outside of what was believed", "sensor": "a sensor is wrong"}.get(
+                h.cause, "the wiring or a setting is wrong"
+            )
+
+
+def _outside(clue: Clue, belief: Belief) -> str:
+    low, high = belief.interval(clue.name, 1.0)
+    unit = belief.space[clue.name].unit
+    unit = "" if unit == "1" else f" {unit}"
+    return f"{clue.name} is outside of what was believed: about {clue.value:.3g}{unit}, not {low:.3g} to {high:.3g}"
+
+
+def headline(verdict: Verdict, evidence: Evidence, belief: Belief) -> str:
+    """One sentence."""
+    first = verdict.hypotheses[0]
+    if verdict.cause is None:
+        second = verdict.hypotheses[1]
+        return f"Cannot tell: {first.cause} ({first.p:.0%}) or {second.cause} ({second.p:.0%})."
+    text = told(first, evidence, belief).sentence
+    return f"{text[:1].upper()}{text[1:]} ({first.p:.0%})."

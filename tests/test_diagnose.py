@@ -1,0 +1,187 @@
+"""Causes that are planted are named, one that is not there is not, and probabilities add up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from gapping import following
+
+from isthmus.cli.main import main
+from isthmus.data.contract import Law
+from isthmus.data.episode import Episode
+from isthmus.data.recording import write
+from isthmus.deploy.rules import BIT
+from isthmus.diagnose.base import base
+from isthmus.diagnose.evidence import Clue, Evidence, gather
+from isthmus.diagnose.judge import CAUSES, judge
+from isthmus.diagnose.link import packets
+from isthmus.diagnose.parrot import Parrot, parrot
+from isthmus.diagnose.wiring import mistakes, wiring
+from isthmus.gap.tracks import Track, tracks
+from isthmus.identify.plant import lived, record, waves
+from isthmus.robots import get_robot
+from isthmus.sim.reality import Reality
+from isthmus.sim.reality.engine import RealEngine
+
+PENDULUM = get_robot("pendulum")
+TICK = 1.0 / PENDULUM.contract.rate
+LAW = Law((0.0,), {"joint_pos": ((0.0,),), "joint_vel": ((0.0,),)})
+
+
+@pytest.fixture(scope="module")
+def player(tmp_path_factory):
+    return following(PENDULUM, waves(PENDULUM, 8.0, 3, 0.4), LAW, tmp_path_factory.mktemp("player") / "p.controller")
+
+
+def real(controller, **tables) -> Episode:
+    """8 s of a pendulum that differs from its model as the tables say."""
+    engine = RealEngine(PENDULUM, Reality.from_dict({"robot": "pendulum", **tables}), 1, tick=TICK)
+    slices = PENDULUM.contract.slices()
+    controller.reset()
+
+    def drive(tick: int, y: np.ndarray) -> np.ndarray:
+        return controller.tick({name: y[0, slices[name]] for name in controller.manifest.inputs})[None].astype(float)
+
+    return lived(engine, drive, round(8.0 / TICK), np.random.default_rng(1))
+
+
+def verdict(controller, **tables):
+    found = gather(PENDULUM, controller, [real(controller, **tables)], PENDULUM.prior)
+    return judge(found), found
+
+
+def test_a_robot_like_its_model_has_nothing_wrong(player):
+    said, found = verdict(player)
+    assert said.cause == "nothing"
+    assert max(c.evidence for c in found.clues) < 3.0
+    assert found.parrot.share == 0.0
+    assert 0.8 < found.left < 1.2
+
+
+@pytest.mark.parametrize(
+    ("tables", "cause", "name"),
+    [
+        ({"params": {"joint_friction": 0.35}}, "outside", "joint_friction"),
+        ({"params": {"strength": 0.6}}, "outside", "strength"),
+        ({"sensors": {"joint_vel_scale": 1.2}}, "sensor", "joint_vel gain"),
+        ({"unmodelled": {"stribeck": {"static": 0.4, "coulomb": 0.05, "velocity": 0.5}}}, "physics", ""),
+    ],
+)
+def test_what_was_planted_is_named(player, tables, cause, name):
+    said, _ = verdict(player, **tables)
+    assert said.cause == cause, [(h.cause, h.p) for h in said.hypotheses]
+    assert sum(h.p for h in said.hypotheses) == pytest.approx(1.0)
+    clue = said.hypotheses[0].clue
+    assert clue is not None
+    assert name in clue.name
+
+
+def test_a_number_outside_is_found_with_its_value(player):
+    _, found = verdict(player, params={"joint_friction": 0.35})
+    clue = next(c for c in found.clues if c.name == "joint_friction")
+    assert clue.value == pytest.approx(0.35, abs=0.06)
+
+
+def test_evidence_survives_a_file(player):
+    _, found = verdict(player)
+    again = Evidence.from_dict(json.loads(json.dumps(found.to_dict())))
+    assert again == found
+
+
+# Wiring ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_unit_is_undone(player):
+    episode = real(player)
+    wrong = replace(episode, signals={**episode.signals, "joint_vel": np.rad2deg(episode.signals["joint_vel"])})
+    found = wiring(PENDULUM, tracks([wrong], PENDULUM.contract, TICK), PENDULUM.prior.median())
+    assert found[0].mistake.text == "joint_vel is in deg/s instead of rad/s"
+    assert found[0].evidence > 3 * max((u.evidence for u in found[1:]), default=1.0)
+
+
+@pytest.mark.parametrize("name", ["go1", "crazyflie"])
+def test_every_mistake_that_is_its_own_opposite_undone_twice_is_nothing(name):
+    robot = get_robot(name)
+    rng = np.random.default_rng(0)
+    measured = rng.standard_normal((5, robot.contract.width))
+    quat = robot.contract.slices()["quat"]
+    measured[:, quat] /= np.linalg.norm(measured[:, quat], axis=1, keepdims=True)
+    track = Track(0, 0.0, rng.standard_normal((5, robot.contract.target.size)), measured)
+    kinds = set()
+    for mistake in mistakes(robot):
+        once = mistake.undo(track)
+        assert not (np.array_equal(once.measured, track.measured) and np.array_equal(once.target, track.target))
+        kinds.add(mistake.kind)
+        if mistake.kind in ("swapped", "flipped", "sign"):
+            twice = mistake.undo(once)
+            np.testing.assert_allclose(twice.measured, track.measured)
+            np.testing.assert_allclose(twice.target, track.target)
+    assert {"unit", "order", "frame"} <= kinds
+
+
+# Link and controller --------------------------------------------------------------------------------------------
+
+
+def test_packets_are_counted_by_tick():
+    episode = record(PENDULUM, PENDULUM.space.nominal, waves(PENDULUM, 2.0))
+    rules = np.zeros(len(episode))
+    rules[::4] = BIT["dropped"]
+    bad = replace(episode, status={"rules": rules, "age": np.zeros(len(episode))})
+    found = packets([bad])
+    assert found.shares["dropped"] == pytest.approx(0.25, abs=0.01)
+    assert found.evidence > 4.0
+    assert "missing in 25 %" in found.text
+    assert packets([episode]).evidence < -4.0
+
+
+def test_a_controller_repeats_itself_and_another_does_not(player, tmp_path):
+    episode = real(player)
+    assert parrot(player, [episode]) == Parrot(len(episode), 0.0, pytest.approx(0.0, abs=1e-6))
+    other = following(PENDULUM, waves(PENDULUM, 8.0, 4, 0.4), LAW, tmp_path / "q.controller")
+    assert parrot(other, [episode]).differs
+
+
+# Judging --------------------------------------------------------------------------------------------------------
+
+
+def made(*clues: Clue, left: float = 1.0) -> Evidence:
+    return Evidence(clues, 0.0, left, packets([]), Parrot(100, 0.0, 0.0), {})
+
+
+def test_more_evidence_for_a_cause_makes_it_more_probable():
+    weak, strong = (judge(made(Clue("sensor", "gyro bias", e))) for e in (5.0, 50.0))
+    assert strong.p("sensor") > weak.p("sensor") > judge(made()).p("sensor")
+    assert {h.cause for h in weak.hypotheses} == set(CAUSES)
+
+
+def test_two_causes_alike_are_not_decided():
+    clues = [Clue("sensor", "gyro bias", 20.0), Clue("outside", "payload", 20.0), Clue("physics", "drag", 20.0)]
+    assert judge(made(*clues)).cause is None
+
+
+# The command ----------------------------------------------------------------------------------------------------
+
+
+def test_gap_says_why(player, tmp_path, capsys):
+    episode = real(player, sensors={"joint_vel_scale": 1.2})
+    write(tmp_path / "swing.mcap", episode)
+    player_file = tmp_path / "p.controller"
+    following(PENDULUM, waves(PENDULUM, 8.0, 3, 0.4), LAW, player_file)
+    words = ["gap", str(player_file), str(tmp_path / "swing.mcap"), "--worlds", "8", "--robot", "pendulum"]
+    assert main([*words, "-o", str(tmp_path / "gap.html"), "--json"]) == 0
+    why = json.loads(capsys.readouterr().out)["why"]
+    assert why["cause"] == "sensor"
+    assert sum(h["p"] for h in why["hypotheses"]) == pytest.approx(1.0)
+    assert "joint_vel gain" in (tmp_path / "gap.html").read_text()
+
+
+def test_numbers_inside_the_belief_explain_a_world_of_the_belief():
+    e = PENDULUM.prior.sample(np.random.default_rng(5), 1)[0]
+    found = tracks([record(PENDULUM, e, waves(PENDULUM, 8.0, 1, 0.4), 2)], PENDULUM.contract, TICK)
+    at = base(PENDULUM, found, PENDULUM.prior)
+    nothing = at.quadratic.told().evidence
+    assert max(at.quadratic.told(b).evidence - nothing for b in at.quadratic.blocks) < 4.0
+    assert at.quadratic.told(soft=True).evidence - nothing < 4.0
