@@ -106,10 +106,10 @@ def cases(walker: Path | None) -> dict[str, Case]:
             400_000,
             True,
         ),
-        # The first one's friction, and a motor that has lost a third of its strength.
+        # The first one's friction, and a motor that has lost a quarter of its strength.
         "worn": Case(
             "pendulum",
-            {"payload": 0.1, "strength": 0.65},
+            {"payload": 0.1, "strength": 0.75},
             {"stribeck": stribeck},
             ("actuator",),
             swept(0.8),

@@ -25,8 +25,11 @@ TICKS = 20
 """Longest prediction: short ones hang on everything nearly in proportion, and there is enough to see."""
 PIECES, FOLLOWED_PIECES = 16, 8
 """Of the recordings, spread over them."""
-STEPS, CLOSE = 10, 0.1
-"""Of the search for numbers, and log-likelihood per number that is worth another one."""
+STEPS, MORE, CLOSE = 10, 30, 0.1
+"""Of the search for numbers; further ones where it is not over and more than noise is left; and log-likelihood per number that
+is worth another one."""
+AMISS = 1.2
+"""Times the noise: where numbers leave more than this, there is something to explain."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +98,14 @@ def fitted(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 
     ticks = ticks if robot.feet else min(ticks, skip + TICKS)
     residual = Residual(robot, spread(cut(found, robot, ticks, ticks - skip), pieces), sigma, free(robot, belief), threads)
     before = prior(belief, residual.space)
-    point, normal, _ = settled(residual, before, belief.median(), 1, most=STEPS, close=CLOSE)
-    return Fitted(residual, before, point, normal, sigma, remaining(residual, normal, before))
+    e = belief.median()
+    for most in (STEPS, MORE):
+        point, normal, steps = settled(residual, before, e, 1, most=most, close=CLOSE)
+        left = remaining(residual, normal, before)
+        if steps < most or np.sqrt(np.nanmean((left / sigma) ** 2)) < AMISS:
+            break
+        e = residual.world(point.z, e)
+    return Fitted(residual, before, point, normal, sigma, left)
 
 
 def spread(segments: Segments, most: int) -> Segments:

@@ -10,7 +10,7 @@ import numpy as np
 
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
-from isthmus.diagnose.base import Base, base
+from isthmus.diagnose.base import AMISS, Base, base
 from isthmus.diagnose.link import Packets, packets
 from isthmus.diagnose.parrot import Parrot, parrot
 from isthmus.diagnose.wiring import Undone, compared
@@ -20,8 +20,6 @@ from isthmus.gap.tracks import own_rate, tracks
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
-AMISS = 1.2
-"""Times the noise: where numbers leave no more than this, no mistake of the wiring can be behind it."""
 SHOWN = 12
 """Explanations that are kept."""
 
