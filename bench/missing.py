@@ -168,9 +168,7 @@ def errors_of(case: Case, twin: Path | None, files: list[Path]) -> float:
 
 def find(name: str, case: Case, folder: Path) -> dict:
     """Held-out errors without anything, with numbers, and with what was learned; and of a reality where nothing is missing."""
-    reality = Reality.from_dict(
-        {"robot": case.robot.removeprefix("held:"), "params": case.params, "unmodelled": case.unmodelled}
-    )
+    reality = Reality.from_dict({"robot": get_robot(case.robot).name, "params": case.params, "unmodelled": case.unmodelled})
     plain = replace(reality, unmodelled=type(reality.unmodelled)())
     reality.save(folder / "reality.toml")
     out: dict = {}

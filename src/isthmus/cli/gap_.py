@@ -121,7 +121,9 @@ def _tell_why(why: Diagnosis) -> None:
     show.say(why.headline, "bold")
     if why.cannot_tell:
         return
-    rows = [[f"{h.p:.0%}", h.cause, text.sentence] for h, text in why.told if h.p >= NAMED]
+    from isthmus.diagnose.words import percent
+
+    rows = [[percent(h.p), h.cause, text.sentence] for h, text in why.told if h.p >= NAMED]
     show.out.print(show.table("", ["", "cause", "what speaks for it"], rows, right=(0,)))
     show.say(f"do: {why.told[0][1].action}")
 

@@ -25,9 +25,9 @@ TICKS = 20
 """Longest prediction: short ones hang on everything nearly in proportion, and there is enough to see."""
 PIECES, FOLLOWED_PIECES = 16, 8
 """Of the recordings, spread over them."""
-STEPS, MORE, CLOSE = 10, 30, 0.1
-"""Of the search for numbers; further ones where it is not over and more than noise is left; and log-likelihood per number that
-is worth another one."""
+SEARCHES = ((10, 0.1), (30, 0.01))
+"""Steps of the search for numbers, and log-likelihood per number that is worth another one; the second where the first leaves
+more than noise."""
 AMISS = 1.2
 """Times the noise: where numbers leave more than this, there is something to explain."""
 
@@ -99,10 +99,10 @@ def fitted(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 
     residual = Residual(robot, spread(cut(found, robot, ticks, ticks - skip), pieces), sigma, free(robot, belief), threads)
     before = prior(belief, residual.space)
     e = belief.median()
-    for most in (STEPS, MORE):
-        point, normal, steps = settled(residual, before, e, 1, most=most, close=CLOSE)
+    for most, close in SEARCHES:
+        point, normal, _ = settled(residual, before, e, 1, most=most, close=close)
         left = remaining(residual, normal, before)
-        if steps < most or np.sqrt(np.nanmean((left / sigma) ** 2)) < AMISS:
+        if np.sqrt(np.nanmean((left / sigma) ** 2)) < AMISS:
             break
         e = residual.world(point.z, e)
     return Fitted(residual, before, point, normal, sigma, left)

@@ -73,11 +73,16 @@ def _outside(clue: Clue, belief: Belief) -> str:
     return f"{clue.name} is outside of what was believed: about {clue.value:.3g}{unit}, not {low:.3g} to {high:.3g}"
 
 
+def percent(p: float) -> str:
+    """Never all, for nobody can know that."""
+    return "over 99 %" if p > 0.99 else "under 1 %" if p < 0.01 else f"{100 * p:.0f} %"
+
+
 def headline(verdict: Verdict, evidence: Evidence, belief: Belief) -> str:
     """One sentence."""
     first = verdict.hypotheses[0]
     if verdict.cause is None:
         second = verdict.hypotheses[1]
-        return f"Cannot tell: {first.cause} ({first.p:.0%}) or {second.cause} ({second.p:.0%})."
+        return f"Cannot tell: {first.cause} ({percent(first.p)}) or {second.cause} ({percent(second.p)})."
     text = told(first, evidence, belief).sentence
-    return f"{text[:1].upper()}{text[1:]} ({first.p:.0%})."
+    return f"{text[:1].upper()}{text[1:]} ({percent(first.p)})."

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.diagnose.whole import Diagnosis
+from isthmus.diagnose.words import percent
 from isthmus.gap.coverage import Coverage
 from isthmus.gap.far import Far
 from isthmus.gap.whole import Gap
@@ -18,6 +19,8 @@ from isthmus.studio.report.svg import Line, chart, spans
 
 LISTED = 20
 """Uncovered windows in the open; all windows are below them, folded."""
+NAMED = 0.01
+"""Causes that are less probable are only listed."""
 WIDEST = 8.0
 """Half-widths of the worlds' interval at which a dot is drawn at the edge."""
 
@@ -48,7 +51,7 @@ def verdict_section(why: Diagnosis) -> Section:
     parts = [f'<p class="big">{escape(why.headline)}</p>']
     if not why.cannot_tell:
         parts.append(paragraph(f"What to do: {why.told[0][1].action.replace('`', '')}."))
-        rows = [[f"{h.p:.1%}", h.cause, text.sentence] for h, text in why.told]
+        rows = [[percent(h.p), h.cause, text.sentence if h.p >= NAMED else ""] for h, text in why.told]
         parts.append(table(["probability", "cause", "what speaks for it"], rows))
         clues = [[c.cause, c.name, f"{c.evidence:.1f}"] for c in why.evidence.clues] if why.evidence else []
         heads = ["cause", "explanation", "log evidence over numbers of the belief"]
