@@ -2,8 +2,6 @@
 
     python -m bench.diagnosis cases -o runs/diagnosis --seeds 0 9          record them; policies are trained where missing
     python -m bench.diagnosis evidence -o runs/diagnosis --seeds 0 9       what each recording shows
-    python -m bench.diagnosis tune -o runs/diagnosis --seeds 1000 1009     weights of the verdict, from other seeds
-    python -m bench.diagnosis report -o runs/diagnosis --seeds 0 9         confusion, accuracy, calibration
 
 Everything that is there already is kept, so each can be stopped and started again. Seeds from 1000 on are for tuning.
 """

@@ -25,6 +25,8 @@ from isthmus.identify.plant import lived, record, waves
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality
 from isthmus.sim.reality.engine import RealEngine
+from isthmus.sim.robot import Robot
+from isthmus.sim.sources import unrotate
 
 PENDULUM = get_robot("pendulum")
 TICK = 1.0 / PENDULUM.contract.rate
@@ -67,7 +69,7 @@ def test_a_robot_like_its_model_has_nothing_wrong(player):
         ({"params": {"joint_friction": 0.35}}, "outside", "joint_friction"),
         ({"params": {"strength": 0.6}}, "outside", "strength"),
         ({"sensors": {"joint_vel_scale": 1.2}}, "sensor", "joint_vel gain"),
-        ({"unmodelled": {"stribeck": {"static": 0.4, "coulomb": 0.05, "velocity": 0.5}}}, "physics", ""),
+        ({"unmodelled": {"stribeck": {"static": 0.4, "coulomb": 0.05, "velocity": 0.5}}}, "physics", "stick"),
     ],
 )
 def test_what_was_planted_is_named(player, tables, cause, name):
@@ -102,24 +104,44 @@ def test_a_wrong_unit_is_undone(player):
     assert found[0].evidence > 3 * max((u.evidence for u in found[1:]), default=1.0)
 
 
-@pytest.mark.parametrize("name", ["go1", "crazyflie"])
-def test_every_mistake_that_is_its_own_opposite_undone_twice_is_nothing(name):
-    robot = get_robot(name)
-    rng = np.random.default_rng(0)
+@pytest.fixture(params=["go1", "crazyflie"])
+def anything(request) -> tuple[Robot, Track]:
+    robot, rng = get_robot(request.param), np.random.default_rng(0)
     measured = rng.standard_normal((5, robot.contract.width))
     quat = robot.contract.slices()["quat"]
     measured[:, quat] /= np.linalg.norm(measured[:, quat], axis=1, keepdims=True)
-    track = Track(0, 0.0, rng.standard_normal((5, robot.contract.target.size)), measured)
-    kinds = set()
+    return robot, Track(0, 0.0, rng.standard_normal((5, robot.contract.target.size)), measured)
+
+
+def test_every_mistake_that_is_its_own_opposite_undone_twice_is_nothing(anything):
+    robot, track = anything
     for mistake in mistakes(robot):
-        once = mistake.undo(track)
-        assert not (np.array_equal(once.measured, track.measured) and np.array_equal(once.target, track.target))
-        kinds.add(mistake.kind)
         if mistake.kind in ("swapped", "flipped", "sign"):
+            once = mistake.undo(track)
+            assert not (np.array_equal(once.measured, track.measured) and np.array_equal(once.target, track.target))
             twice = mistake.undo(once)
             np.testing.assert_allclose(twice.measured, track.measured)
             np.testing.assert_allclose(twice.target, track.target)
-    assert {"unit", "order", "frame"} <= kinds
+
+
+def test_mistakes_that_were_made_are_undone(anything):
+    robot, track = anything
+    at, found = robot.contract.slices(), {m.text: m for m in mistakes(robot)}
+    quat = track.measured[:, at["quat"]]
+
+    def made(signal: str, wrong: np.ndarray) -> Track:
+        measured = track.measured.copy()
+        measured[:, at[signal]] = wrong
+        return replace(track, measured=measured)
+
+    gyro = track.measured[:, at["gyro"]]
+    turned = unrotate(quat * [1.0, -1.0, -1.0, -1.0], gyro)
+    for text, wrong in (
+        ("quat is in the order x, y, z, w", made("quat", quat[:, [1, 2, 3, 0]])),
+        ("gyro is in deg/s instead of rad/s", made("gyro", np.rad2deg(gyro))),
+        ("gyro is in the frame of the world instead of the body", made("gyro", turned)),
+    ):
+        np.testing.assert_allclose(found[text].undo(wrong).measured, track.measured, atol=1e-12)
 
 
 # Link and controller --------------------------------------------------------------------------------------------
@@ -144,6 +166,17 @@ def test_a_controller_repeats_itself_and_another_does_not(player, tmp_path):
     assert parrot(other, [episode]).differs
 
 
+def test_a_controller_that_was_asked_anew_begins_anew(player):
+    episode = real(player)
+    held = episode.wanted.copy()
+    held[100:150] = np.nan
+    assert not np.allclose(episode.wanted[150:200], episode.wanted[:50])
+    again = held.copy()
+    again[150:] = episode.wanted[: len(held) - 150]
+    assert parrot(player, [replace(episode, wanted=again)]).share == 0.0
+    assert parrot(player, [replace(episode, wanted=held)]).differs
+
+
 # Judging --------------------------------------------------------------------------------------------------------
 
 
@@ -160,6 +193,25 @@ def test_more_evidence_for_a_cause_makes_it_more_probable():
 def test_two_causes_alike_are_not_decided():
     clues = [Clue("sensor", "gyro bias", 20.0), Clue("outside", "payload", 20.0), Clue("physics", "drag", 20.0)]
     assert judge(made(*clues)).cause is None
+
+
+def test_no_cause_is_forgotten_because_another_has_many_explanations():
+    numbers = [Clue("outside", f"n{i}", 40.0) for i in range(20)]
+    with_sensor = judge(made(*numbers, Clue("sensor", "gyro bias", 38.5)))
+    assert with_sensor.p("sensor") > 0.2
+
+
+def test_evidence_keeps_the_best_of_every_cause(player):
+    _, found = verdict(player, params={"strength": 0.6})
+    assert {"outside", "sensor", "physics"} <= {c.cause for c in found.clues}
+
+
+def test_a_signal_that_was_never_measured_is_no_cause(player):
+    episode = real(player)
+    blind = replace(episode, signals={**episode.signals, "joint_vel": np.full_like(episode.signals["joint_vel"], np.nan)})
+    found = gather(PENDULUM, player, [blind], PENDULUM.prior)
+    assert np.isfinite([c.evidence for c in found.clues]).all()
+    assert judge(found).cause == "nothing"
 
 
 # The command ----------------------------------------------------------------------------------------------------

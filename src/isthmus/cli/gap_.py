@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 """Uncovered windows that are printed."""
-NAMED = 0.02
-"""Causes that are less probable are not."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def run(args: Args) -> int:
 
 def _why(
     robot: Robot, controller: Controller, episodes: list[Episode], belief: Belief, findings: Sequence[Finding], report
-) -> Diagnosis | None:
+) -> Diagnosis:
     from isthmus.diagnose.whole import diagnose
 
     return diagnose(robot, controller, episodes, belief, findings, report=report)
@@ -119,13 +117,14 @@ def _why(
 
 def _tell_why(why: Diagnosis) -> None:
     show.say(why.headline, "bold")
-    if why.cannot_tell:
+    if why.verdict is None:
         return
-    from isthmus.diagnose.words import percent
+    from isthmus.diagnose.words import NAMED, percent
 
-    rows = [[percent(h.p), h.cause, text.sentence] for h, text in why.told if h.p >= NAMED]
+    rows = [[percent(h.p), h.cause, text.sentence] for h, text in why.advice if h.p >= NAMED]
     show.out.print(show.table("", ["", "cause", "what speaks for it"], rows, right=(0,)))
-    show.say(f"do: {why.told[0][1].action}")
+    if why.verdict.cause is not None:
+        show.say(f"do: {why.advice[0][1].action}")
 
 
 def _check(args: Args) -> None:

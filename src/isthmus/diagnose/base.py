@@ -45,7 +45,8 @@ class Base:
     names: tuple[str, ...]
     quadratic: Quadratic
     cost: float
-    """-log-likelihood of the best numbers; see `Fitted`."""
+    """-log-likelihood of each number compared, and how many there were; see `Fitted`."""
+    count: int
     repeated: float
     """How many times ticks say the same."""
 
@@ -61,14 +62,14 @@ def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0)
     residual, before, names = at.residual, at.prior, at.residual.space.names
     often = repeated(residual, at.normal, before) if residual.followed else 1.0
     # What is left is the noise from here on: where there is more of it than the sensors make, it is no evidence.
-    xi = at.point.xi
-    spread = residual.spread
-    xi = xi * spread / residual.rescale(np.fmax(at.left, at.floor)) if xi.size else xi
+    before_unit, xi = residual.spread, at.point.xi
+    unit = residual.rescale(np.fmax(at.left, at.floor))
+    xi = xi * before_unit / unit if xi.size else xi
     doubts = Doubts(robot, names, moves(residual.segments))
     lab = Lab(doubts, residual, belief.median())
     asked = blocks(doubts, before, residual.segments)
     around = quadratic(lab, before, at.point.z, xi, ends(belief, names), asked, often)
-    return Base(robot, residual.segments, at.floor, at.left, at.point.z, names, around, at.cost, often)
+    return Base(robot, residual.segments, at.floor, at.left, at.point.z, names, around, at.cost, at.count, often)
 
 
 @dataclass(frozen=True)
@@ -84,28 +85,45 @@ class Fitted:
     """(components,) what is left, as noise."""
 
     @property
+    def times(self) -> float:
+        """Root mean square of what is left, in units of the signals' own noise."""
+        return float(np.sqrt(np.nanmean((self.left / self.floor) ** 2)))
+
+    @property
+    def count(self) -> int:
+        """Numbers that were compared."""
+        return int(self.residual.seen.sum())
+
+    @property
     def cost(self) -> float:
-        """-log-likelihood with the noise that is left, by its own floor: what the unit of a signal is does not count."""
+        """-log-likelihood of each of them, with the noise that is left over the floor: the unit of a signal does not count."""
         with np.errstate(invalid="ignore"):
             over = np.log(np.fmax(self.left / self.floor, 1.0))
-        return float(np.nansum(self.residual.seen.sum((0, 1)) * over))
+        return float(np.nansum(self.residual.seen.sum((0, 1)) * over) / max(self.count, 1))
 
 
-def fitted(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0) -> Fitted:
+def fitted(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0, ticks: int = 0) -> Fitted:
+    """The best numbers for pieces of `ticks` ticks (0: as long as the noise of their starts allows)."""
     sigma, skip = floor(found, Components(robot.contract)), skipped(robot)
     pieces = FOLLOWED_PIECES if robot.feet else PIECES
-    ticks = horizon(found, robot, sigma, belief.median(), threads)
-    ticks = ticks if robot.feet else min(ticks, skip + TICKS)
+    if not ticks:
+        ticks = horizon(found, robot, sigma, belief.median(), threads)
+        ticks = ticks if robot.feet else min(ticks, skip + TICKS)
     residual = Residual(robot, spread(cut(found, robot, ticks, ticks - skip), pieces), sigma, free(robot, belief), threads)
     before = prior(belief, residual.space)
-    e = belief.median()
-    for most, close in SEARCHES:
-        point, normal, _ = settled(residual, before, e, 1, most=most, close=close)
-        left = remaining(residual, normal, before)
-        if np.sqrt(np.nanmean((left / sigma) ** 2)) < AMISS:
-            break
-        e = residual.world(point.z, e)
-    return Fitted(residual, before, point, normal, sigma, left)
+    best = _settled(residual, before, belief.median(), sigma, None, *SEARCHES[0])
+    if best.times > AMISS:
+        e = residual.world(best.point.z, belief.median())
+        more = _settled(residual, before, e, sigma, best.point.xi, *SEARCHES[1])
+        best = min(best, more, key=lambda f: f.point.cost)
+    return best
+
+
+def _settled(
+    residual: Residual, before: Prior, e: np.ndarray, sigma: np.ndarray, xi: np.ndarray | None, most: int, close: float
+) -> Fitted:
+    point, normal, _ = settled(residual, before, e, 1, most=most, close=close, xi=xi)
+    return Fitted(residual, before, point, normal, sigma, remaining(residual, normal, before))
 
 
 def spread(segments: Segments, most: int) -> Segments:
@@ -118,7 +136,7 @@ def moves(segments: Segments) -> np.ndarray:
     flat = segments.measured.reshape(-1, segments.measured.shape[-1])
     seen = np.isfinite(flat)
     mean = np.where(seen, flat, 0.0).sum(0) / np.maximum(seen.sum(0), 1)
-    return np.sqrt(np.where(seen, flat - mean, 0.0).__pow__(2).sum(0) / np.maximum(seen.sum(0), 1))
+    return np.sqrt((np.where(seen, flat - mean, 0.0) ** 2).sum(0) / np.maximum(seen.sum(0), 1))
 
 
 def ends(belief: Belief, names: Sequence[str]) -> np.ndarray:

@@ -8,6 +8,7 @@ physics   a force by a law, motors whose strength changes with time
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,7 +27,9 @@ FADING = 0.5
 
 
 def blocks(doubts: Doubts, prior: Prior, segments: Segments) -> list[Block]:
-    return [*outside(doubts, prior, segments), *sensors(doubts, segments), *physics(doubts, segments)]
+    found = (*outside(doubts, prior, segments), *sensors(doubts, segments), *physics(doubts, segments))
+    # A signal that never moves and whose unit says nothing has no size by which its errors could be told.
+    return [b for b in found if (b.spread > 0).all()]
 
 
 def of_signals(doubts: Doubts) -> frozenset[str]:
@@ -64,7 +67,8 @@ def physics(doubts: Doubts, segments: Segments) -> Iterator[Block]:
     for i, law in enumerate(doubts.laws):
         groups.setdefault(law.name.split(" along ")[0], []).append(force.start + i)
     for name, columns in groups.items():
-        yield _block(doubts, segments, name, [(c, np.ones(len(segments))) for c in columns], "physics")
+        block = _block(doubts, segments, name, [(c, np.ones(len(segments))) for c in columns], "physics")
+        yield replace(block, least=-np.inf if name == "pull" else 0.0)
     space = doubts.robot.space
     strong = [
         i for i, n in enumerate(doubts.names)
@@ -74,7 +78,7 @@ def physics(doubts: Doubts, segments: Segments) -> Iterator[Block]:
     if strong and np.ptp(time) > 0:
         along = np.zeros((1, len(segments), len(doubts)))
         along[0][:, strong] = -time[:, None]
-        yield Block("physics", "fading strength", along, np.array([FADING]))
+        yield Block("physics", "fading strength", along, np.array([FADING]), least=0.0)
 
 
 def _block(doubts: Doubts, segments: Segments, name: str, parts: list[tuple[int, np.ndarray]], cause: str = "sensor") -> Block:
@@ -94,6 +98,6 @@ def elapsed(segments: Segments) -> np.ndarray:
 def slow(segments: Segments) -> np.ndarray:
     """(MODES, S) waves of half a period, one, and so on, over a recording; 0 where there are too few pieces to see any."""
     time = elapsed(segments)
-    if len(segments) < 2 * MODES:
+    if len(segments) < 2 * MODES or np.ptp(time) == 0:
         return np.zeros((MODES, len(segments)))
     return np.stack([np.cos(np.pi * (k + 1) * time) for k in range(MODES)])

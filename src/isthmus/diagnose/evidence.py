@@ -21,7 +21,7 @@ from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
 SHOWN = 12
-"""Explanations that are kept."""
+"""Explanations that are kept, and at least the best one of every cause."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Clue:
     cause: str
     name: str
     evidence: float
-    """Log, over that of numbers inside the belief and nothing else."""
+    """Log, over that of numbers inside the belief and nothing else; of wiring, over that of the best numbers anywhere."""
     amounts: tuple[float, ...] = ()
     """Of what it adds, in units of how large they may well be."""
     value: float | None = None
@@ -93,7 +93,9 @@ def gather(
     soft = at.quadratic.told(soft=True).evidence - at.quadratic.told().evidence
     values = belief.space.subset(at.names).from_unconstrained(at.z)
     numbers = dict(zip(at.names, map(float, values), strict=True))
-    return Evidence(tuple(clues[:SHOWN]), soft, at.left, packets(episodes), said, numbers)
+    first = {c.cause: c for c in reversed(clues)}
+    kept = tuple(c for i, c in enumerate(clues) if i < SHOWN or first[c.cause] is c)
+    return Evidence(kept, soft, at.left, packets(episodes), said, numbers)
 
 
 def _clues(at: Base, belief: Belief) -> list[Clue]:

@@ -40,6 +40,8 @@ class Block:
     """(b, S, D) change of θ in each segment, per amount."""
     spread: np.ndarray
     """(b,) how large the amounts may well be."""
+    least: float = -np.inf
+    """Of an amount: friction never pushes."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class Quadratic:
         ends = np.full((len(which), 2), [-np.inf, np.inf])
         if not soft:
             ends[:d] = self.ends - self.z[:, None]
+        if block is not None:
+            ends[d + self.nuisances :, 0] = block.least
         root = np.linalg.cholesky(H)
         wanted = -np.linalg.solve(root, slope)
         step = lsq_linear(root.T, wanted, tuple(ends.T), method="bvls").x
@@ -123,15 +127,17 @@ def quadratic(
     X = np.moveaxis((r[1 + len(columns) :] - r[0]) / START, 0, -1)
     r = r[0]
     root = np.sqrt(weights(r) / repeated)[..., None]
-    whole = np.empty((*r.shape, d + 1 + len(along)), np.float32)
+    whole = np.empty((*r.shape, d + 1 + len(along)))
     whole[..., :d], whole[..., d] = J[..., :d], finer - r
     for s in range(S):
         whole[s, :, d + 1 :] = J[s] @ along[:, s][:, columns].T
     left, M, X = root[..., 0] * r, root * whole, root * X
+    weighted = M
     if nx:
         inverse = np.linalg.inv(X.transpose(0, 2, 1) @ X + np.diag(residual.hold + 1e-12))
         left = left - (X @ (inverse @ (X.transpose(0, 2, 1) @ left[..., None] + (residual.hold * xi)[..., None])))[..., 0]
         M = M - X @ (inverse @ (X.transpose(0, 2, 1) @ M))
-    flat = M.reshape(-1, M.shape[-1])
-    G, g = flat.T @ flat, flat.T @ left.ravel()
-    return Quadratic(prior, z, ends, tuple(blocks), G.astype(float), g.astype(float), 1)
+    # Starts are not quite free, so what is left of them is no projection: one side of each product keeps them.
+    flat = weighted.reshape(-1, weighted.shape[-1]).T
+    G, g = flat @ M.reshape(-1, M.shape[-1]), flat @ left.ravel()
+    return Quadratic(prior, z, ends, tuple(blocks), 0.5 * (G + G.T), g, 1)

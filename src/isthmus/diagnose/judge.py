@@ -22,8 +22,8 @@ EXPLAINED: tuple[Cause, ...] = ("outside", "sensor", "physics", "wiring")
 """Causes that come with explanations of what was measured."""
 UNSURE = 0.5
 """A cause that is less probable than this is not named."""
-CERTAIN = 8.0
-"""Log odds of a controller that does not repeat itself."""
+CERTAIN, RARE = 8.0, -3.0
+"""Log odds of a controller that does not repeat itself, and of one that nobody could ask."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ def scores(evidence: Evidence, weights: Weights) -> np.ndarray:
         behind = min((top - E) / weights.heat, weights.most)
         s[CAUSES.index(cause)] += weights.slope * np.log1p(E / weights.unit) - behind
     s[CAUSES.index("link")] += max(evidence.packets.evidence, -5.0)
-    s[CAUSES.index("controller")] += CERTAIN if evidence.parrot.differs else -CERTAIN
+    repeated = 0 if not evidence.parrot.ticks else 1 if evidence.parrot.differs else -1
+    s[CAUSES.index("controller")] += CERTAIN * repeated if repeated else RARE
     s[CAUSES.index("physics")] += weights.rest * np.log(np.clip(evidence.left, 1.0, weights.farthest))
     return s

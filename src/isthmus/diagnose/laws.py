@@ -30,8 +30,6 @@ NEAR = 0.05
 @dataclass(frozen=True)
 class Law:
     name: str
-    depends: str
-    """In words, what the force depends on."""
     force: Callable[[Engine], np.ndarray]
     """(n, nv)"""
     spread: float
@@ -45,8 +43,9 @@ def laws(robot: Robot) -> list[Law]:
 
 def _of_joints(robot: Robot) -> Iterator[Law]:
     contract, motors = robot.contract, robot.motors
-    full = np.array(motors.torque_limit or contract.safety.effort or contract.target.high or (1.0,))
-    if target_joints(robot, robot.model) is None or not np.isfinite(full).all():
+    asked = contract.target.high if motors.drive == "effort" else ()
+    full = np.array(motors.torque_limit or contract.safety.effort or asked or (np.nan,))
+    if target_joints(robot, robot.model) is None or motors.drive == "native" or not np.isfinite(full).all():
         return
 
     def on_joints(law: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Engine], np.ndarray]:
@@ -59,10 +58,10 @@ def _of_joints(robot: Robot) -> Iterator[Law]:
         return force
 
     side = lambda v: np.tanh(v / STICKS)  # noqa: E731
-    yield Law("stick", "direction reversals", on_joints(lambda v, u: -full * side(v) * np.exp(-((v / SLOW) ** 2))), 0.1)
-    yield Law("play", "direction reversals", on_joints(lambda v, u: -u * np.exp(-((u / (LIGHT * full)) ** 2))), 1.0)
-    yield Law("friction under load", "load", on_joints(lambda v, u: -np.abs(u) * side(v)), 0.3)
-    yield Law("resistance", "velocity", on_joints(lambda v, u: -full * v * np.abs(v) / FAST**2), 0.1)
+    yield Law("stick", on_joints(lambda v, u: -full * side(v) * np.exp(-((v / SLOW) ** 2))), 0.1)
+    yield Law("play", on_joints(lambda v, u: -u * np.exp(-((u / (LIGHT * full)) ** 2))), 1.0)
+    yield Law("friction under load", on_joints(lambda v, u: -np.abs(u) * side(v)), 0.3)
+    yield Law("resistance", on_joints(lambda v, u: -full * v * np.abs(v) / FAST**2), 0.1)
 
 
 def _of_base(robot: Robot) -> Iterator[Law]:
@@ -82,13 +81,13 @@ def _of_base(robot: Robot) -> Iterator[Law]:
 
         return force
 
-    yield Law("drag", "velocity", on_base(lambda engine: -mass * engine.qvel[:, v : v + 3]), 1.0)
+    yield Law("drag", on_base(lambda engine: -mass * engine.qvel[:, v : v + 3]), 1.0)
     for axis in (0, 1):
         steady = weight * np.eye(3)[axis]
-        yield Law(f"pull along {'xy'[axis]}", "position", on_base(lambda engine, f=steady: np.tile(f, (engine.n, 1))), 0.05)
+        yield Law(f"pull along {'xy'[axis]}", on_base(lambda engine, f=steady: np.tile(f, (engine.n, 1))), 0.05)
     if any(source.startswith("pos") for source in robot.sources.values()):
         home = np.array(robot.home[q : q + 3])
-        yield Law("cable", "position", on_base(lambda engine: -weight * _towards(engine.qpos[:, q : q + 3] - home)), 0.05)
+        yield Law("cable", on_base(lambda engine: -weight * _towards(engine.qpos[:, q : q + 3] - home)), 0.05)
 
 
 def _towards(away: np.ndarray) -> np.ndarray:

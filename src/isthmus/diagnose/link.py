@@ -10,8 +10,9 @@ import numpy as np
 from isthmus.data.episode import Episode
 from isthmus.deploy.rules import BIT
 
-USUAL = 0.05
-"""Share of ticks with a fault, and age of signals in ticks, that every network has at times."""
+USUAL, LATE = 0.05, 1.0
+"""Share of ticks with a fault that every network has at times, and by how many ticks the age of signals varies where robot and
+policy do not beat together."""
 WEIGHT = 4.0
 """Log odds for each factor of e beyond what is usual."""
 HARM = {"dropped": 1.0, "order": 0.5, "duplicate": 0.5, "late": 1.0}
@@ -26,7 +27,8 @@ class Packets:
     @property
     def evidence(self) -> float:
         """Log odds that this is what is wrong; below zero where it is not worth a word."""
-        return max(HARM[kind] * WEIGHT * float(np.log(max(share, 1e-3) / USUAL)) for kind, share in self.shares.items())
+        over = {kind: share / (LATE if kind == "late" else USUAL) for kind, share in self.shares.items()}
+        return max(HARM[kind] * WEIGHT * float(np.log(max(times, 0.02))) for kind, times in over.items())
 
     @property
     def text(self) -> str:
@@ -36,7 +38,7 @@ class Packets:
             "duplicate": "packets come twice in {} of ticks",
         }
         said = [text.format(f"{100 * self.shares[kind]:.0f} %") for kind, text in words.items() if self.shares[kind] > USUAL]
-        if self.shares["late"] > USUAL:
+        if self.shares["late"] > LATE:
             said.append(f"signals are up to {self.shares['late']:.2g} ticks older than usual")
         return ", ".join(said)
 
@@ -46,7 +48,8 @@ def packets(episodes: Sequence[Episode]) -> Packets:
     rules = [np.nan_to_num(e.status["rules"]).astype(int) for e in episodes if "rules" in e.status]
     ticks = np.concatenate(rules) if rules else np.zeros(1, int)
     shares = {kind: float((ticks & BIT[kind] > 0).mean()) for kind in ("dropped", "order", "duplicate")}
-    ages = [np.nan_to_num(e.status["age"], posinf=0.0) * e.rate for e in episodes if "age" in e.status]
-    age = np.concatenate(ages) if ages else np.zeros(1)
-    late = float(np.quantile(age, 0.9) - np.quantile(age, 0.05))
+    ages = [e.status["age"] * e.rate for e in episodes if "age" in e.status]
+    age = np.concatenate([np.zeros(0), *ages])
+    age = age[np.isfinite(age)]
+    late = float(np.quantile(age, 0.9) - np.quantile(age, 0.05)) if len(age) else 0.0
     return Packets(shares | {"late": late})

@@ -18,7 +18,7 @@ from isthmus.gap.closed import commands
 SAME = 1e-3
 """Of a target's own range: rounding of a recording makes no larger difference."""
 MOST = 0.05
-"""Share of ticks that may differ: a policy that is asked anew after a hold has another memory for a while."""
+"""Share of ticks that may differ."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,11 @@ def parrot(controller: Controller, episodes: Sequence[Episode]) -> Parrot:
             np.concatenate([episode.signals[s.name] for s in episode.contract.signals], 1),
         )
         wanted = episode.wanted
-        size = np.maximum(np.ptp(np.nan_to_num(wanted), axis=0), 1e-6)
-        controller.reset()
-        for t in np.flatnonzero(np.isfinite(wanted).all(1)):
+        asked_then = np.asarray(np.isfinite(wanted).all(axis=1))
+        size = _size(episode)
+        for t in np.flatnonzero(asked_then):
+            if t == 0 or not asked_then[t - 1]:
+                controller.reset()  # as the runtime does when it asks anew
             row = {name: measured[t, columns] for name, columns in fit.signals.items()} | {n: v[t] for n, v in asked.items()}
             if not all(np.isfinite(v).all() for v in row.values()):
                 continue
@@ -54,3 +56,11 @@ def parrot(controller: Controller, episodes: Sequence[Episode]) -> Parrot:
             off.append(float((np.abs(out - wanted[t]) / size).max()))
     found = np.array(off) if off else np.zeros(0)
     return Parrot(len(found), float((found > SAME).mean()) if off else 0.0, float(found.max()) if off else 0.0)
+
+
+def _size(episode: Episode) -> np.ndarray:
+    """(m,) of a target: its range by the contract, or what was asked for."""
+    target = episode.contract.target
+    if target.low and target.high:
+        return np.array(target.high) - np.array(target.low)
+    return np.maximum(np.nanmax(np.abs(episode.wanted), axis=0, initial=0.0), 1e-3)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
 from isthmus.diagnose.evidence import Evidence, gather
 from isthmus.diagnose.judge import Hypothesis, Verdict, judge
-from isthmus.diagnose.words import Told, headline, told
+from isthmus.diagnose.words import Advice, advice, headline
 from isthmus.errors import BadInput
 from isthmus.gap.suspect.finding import Finding
 from isthmus.sim.robot import Robot
@@ -23,13 +25,8 @@ class Diagnosis:
     """One sentence."""
     verdict: Verdict | None = None
     evidence: Evidence | None = None
-    told: tuple[tuple[Hypothesis, Told], ...] = ()
+    advice: tuple[tuple[Hypothesis, Advice], ...] = ()
     """Most probable first."""
-
-    @property
-    def cannot_tell(self) -> bool:
-        """Whether there was nothing to judge by."""
-        return self.verdict is None
 
     def to_dict(self) -> dict[str, Any]:
         if self.verdict is None or self.evidence is None:
@@ -38,7 +35,8 @@ class Diagnosis:
             "headline": self.headline,
             "cause": self.verdict.cause,
             "hypotheses": [
-                {"cause": h.cause, "p": h.p, "clue": asdict(h.clue) if h.clue else None} | asdict(text) for h, text in self.told
+                {"cause": h.cause, "p": h.p, "clue": asdict(h.clue) if h.clue else None} | asdict(text)
+                for h, text in self.advice
             ],
             "evidence": self.evidence.to_dict(),
         }
@@ -58,6 +56,8 @@ def diagnose(
         evidence = gather(robot, controller, episodes, belief, findings, threads, report)
     except BadInput as error:
         return Diagnosis(f"Cannot tell why, because {error}")
+    except np.linalg.LinAlgError:
+        return Diagnosis("Cannot tell why, because the recordings hold too little to fit numbers to.")
     verdict = judge(evidence)
-    words = tuple((h, told(h, evidence, belief)) for h in verdict.hypotheses)
+    words = tuple((h, advice(h, evidence, belief)) for h in verdict.hypotheses)
     return Diagnosis(headline(verdict, evidence, belief), verdict, evidence, words)

@@ -8,6 +8,7 @@ out are predicted side by side in the middle of the belief. Log-likelihood with 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -16,7 +17,7 @@ import numpy as np
 
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.units import factor
-from isthmus.diagnose.base import Base, fitted
+from isthmus.diagnose.base import Base, fitted, spread
 from isthmus.errors import BadInput
 from isthmus.gap.noise import floor
 from isthmus.gap.residual import Components, skipped
@@ -38,7 +39,7 @@ STEPS = 5
 """Of the search for the starts of pieces: what needs more is not right."""
 REPEATED = 5.0
 """How many times ticks of a robot on its feet usually say the same."""
-AT_MOST = 50.0
+AT_MOST = 300.0
 """Of the noise: a prediction that is further off counts no more."""
 
 
@@ -70,9 +71,16 @@ def wiring(robot: Robot, found: Sequence[Track], e: np.ndarray, threads: int = 0
         except BadInput:
             # Without this mistake the robot would have lain on its back: it was not made.
             continue
-    scores = np.array(_scores(robot, [c[1] for c in cases], [c[2] for c in cases], e, threads))
-    as_it_is = scores[0] if cases[0][0].kind == "none" else scores.max()
-    gain = (as_it_is - scores) / (REPEATED if robot.feet else 1.0)
+    if not cases or cases[0][0].kind != "none":
+        return []
+    scores = np.empty(len(cases))
+    # Another unit is another size of noise: each of them is looked at by itself.
+    groups = [[i for i, c in enumerate(cases) if c[0].kind != "unit"]] + [
+        [i] for i, c in enumerate(cases) if c[0].kind == "unit"
+    ]
+    for group in groups:
+        scores[group] = _scores(robot, [cases[i][1] for i in group], [cases[i][2] for i in group], e, threads)
+    gain = (scores[0] - scores) / (REPEATED if robot.feet else 1.0)
     found_so = [Undone(m, float(g)) for (m, _, _), g in zip(cases, gain, strict=True)]
     return sorted((u for u in found_so if u.evidence > 0), key=lambda u: -u.evidence)
 
@@ -82,34 +90,38 @@ def compared(robot: Robot, found: Sequence[Track], belief: Belief, at: Base, thr
     out = []
     for first in wiring(robot, found, belief.median(), threads)[:TRIED]:
         try:
-            cost = fitted(robot, [first.mistake.undo(track) for track in found], belief, threads).cost
+            undone = fitted(robot, [first.mistake.undo(track) for track in found], belief, threads, at.segments.ticks)
         except BadInput:
             continue
-        out.append(replace(first, evidence=(at.cost - cost) / at.repeated))
+        out.append(replace(first, evidence=(at.cost - undone.cost) * at.count / at.repeated))
     return sorted(out, key=lambda u: -u.evidence)
 
 
 def _pieces(robot: Robot, found: Sequence[Track]) -> Segments:
     skip, longest = skipped(robot), max(len(t) for t in found)
     ticks = max(2, min(2 * TICKS if robot.feet else TICKS, longest - skip - 6))
-    segments = cut(found, robot, skip + ticks, ticks)
-    return segments.take(np.unique(np.linspace(0, len(segments) - 1, min(PIECES, len(segments))).round().astype(int)))
+    return spread(cut(found, robot, skip + ticks, ticks), PIECES)
 
 
 def _scores(robot: Robot, pieces: list[Segments], floors: list[np.ndarray], e: np.ndarray, threads: int) -> list[float]:
     """-log-likelihood of each, with the noise that goes with it."""
     fields = Segments.__dataclass_fields__
     together = Segments(*(np.concatenate([getattr(p, f) for p in pieces]) for f in fields))
-    (squares, count), *_ = misses(robot, together, np.nanmin(floors, axis=0), [e], threads, STEPS)
+    with warnings.catch_warnings():
+        # What was never measured has no noise, and needs none.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        usual = np.nanmedian(floors, axis=0)
+    (squares, count), *_ = misses(robot, together, usual, [e], threads, STEPS)
     out, first = [], 0
     for piece, sigma in zip(pieces, floors, strict=True):
         rows = slice(first, first + len(piece))
         first += len(piece)
         seen = count[rows].sum(0)
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
             # A typical piece: one in which the robot falls must not decide.
             each = np.sqrt(squares[rows] / np.maximum(count[rows], 1)) / sigma
-            typical = np.clip(np.nanmedian(np.where(count[rows] > 0, each, np.nan), axis=0), 1.0, AT_MOST**2)
+            typical = np.clip(np.nanmedian(np.where(count[rows] > 0, each, np.nan), axis=0), 1.0, AT_MOST)
         out.append(float(np.nansum(seen * np.log(typical))))
     return out
 
@@ -122,10 +134,10 @@ def mistakes(robot: Robot) -> Iterator[Mistake]:
     contract = robot.contract
     labels = contract.target.labels
     for a, b in combinations(labels, 2):
-        if _wired(contract, a) and _wired(contract, b):
+        if _wired(contract, a) == _wired(contract, b):
             yield Mistake("swapped", f"{a} and {b} are swapped", _rewired(contract, {a: b, b: a}, {}))
     for a in labels:
-        if _wired(contract, a):
+        if _wired(contract, a) and (contract.joints or not contract.target.low or min(contract.target.low) < 0):
             yield Mistake("flipped", f"{a} turns the other way", _rewired(contract, {}, {a: -1.0}))
     for signal in contract.signals:
         for unit in OTHER_UNITS.get(signal.unit, ()):
@@ -151,8 +163,8 @@ def _of_attitude(robot: Robot) -> Iterator[Mistake]:
 
 
 def _wired(contract: Contract, label: str) -> bool:
-    """Whether a motor has signals of its own: one that has none shows in nothing but what it does."""
-    return any(label in s.labels and not s.frame for s in contract.signals) or not contract.joints
+    """Whether a motor has signals of its own: its joint's."""
+    return any(label in s.labels and not s.frame for s in contract.signals)
 
 
 def _rewired(contract: Contract, other: dict[str, str], sign: dict[str, float]) -> Callable[[Track], Track]:

@@ -18,6 +18,8 @@ DOES = {
     "pull": "something pulls the body to one side",
     "cable": "something pulls the body back to where it started",
 }
+NAMED = 0.01
+"""Causes that are less probable are not worth a sentence."""
 ACTION: dict[Cause, str] = {
     "nothing": "nothing to repair: `isthmus validate` says whether it is good enough",
     "outside": "`isthmus identify`, then train on the twin; or widen the randomization to hold this number",
@@ -30,15 +32,15 @@ ACTION: dict[Cause, str] = {
 
 
 @dataclass(frozen=True)
-class Told:
+class Advice:
     """One cause."""
 
     sentence: str
     action: str
 
 
-def told(hypothesis: Hypothesis, evidence: Evidence, belief: Belief) -> Told:
-    return Told(_sentence(hypothesis, evidence, belief), ACTION[hypothesis.cause])
+def advice(hypothesis: Hypothesis, evidence: Evidence, belief: Belief) -> Advice:
+    return Advice(_sentence(hypothesis, evidence, belief), ACTION[hypothesis.cause])
 
 
 def _sentence(h: Hypothesis, evidence: Evidence, belief: Belief) -> str:
@@ -70,7 +72,7 @@ def _outside(clue: Clue, belief: Belief) -> str:
     low, high = belief.interval(clue.name, 1.0)
     unit = belief.space[clue.name].unit
     unit = "" if unit == "1" else f" {unit}"
-    return f"{clue.name} is outside of what was believed: about {clue.value:.3g}{unit}, not {low:.3g} to {high:.3g}"
+    return f"the number {clue.name} is outside of what was believed: about {clue.value:.3g}{unit}, not {low:.3g} to {high:.3g}"
 
 
 def percent(p: float) -> str:
@@ -84,5 +86,5 @@ def headline(verdict: Verdict, evidence: Evidence, belief: Belief) -> str:
     if verdict.cause is None:
         second = verdict.hypotheses[1]
         return f"Cannot tell: {first.cause} ({percent(first.p)}) or {second.cause} ({percent(second.p)})."
-    text = told(first, evidence, belief).sentence
+    text = advice(first, evidence, belief).sentence
     return f"{text[:1].upper()}{text[1:]} ({percent(first.p)})."

@@ -231,7 +231,9 @@ def descend(
         if mended is not None and not little:
             found, fresh, exact = mended, False, False
         else:
-            found, fresh, exact = derived(little), True, little
+            # A mended step that failed says nothing about how far it is to the minimum.
+            exact = little and gain > 0
+            found, fresh = derived(exact), True
         if done:
             break
     return at, found if exact else derived(True)

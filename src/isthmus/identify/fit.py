@@ -176,14 +176,16 @@ def settled(
     report: Callable[[int, float], None] = lambda step, cost: None,
     most: int = 0,
     close: float = CLOSE,
+    xi: np.ndarray | None = None,
 ) -> tuple[Point, Normal, int]:
     """The minimum nearest to `start`, (all,), with the noise that goes with it, which the residual has from then on; and steps.
 
-    A round takes at most `most` of them (0: as usual), and ends when one gains less than `close` per parameter.
+    A round takes at most `most` of them (0: as usual), and ends when one gains less than `close` per parameter. `xi`,
+    (S, 2 nv), is where the starts begin.
     """
     most = most or (FOLLOWED if residual.followed else STEPS)
     z = np.clip(residual.space.unconstrained(start[residual.columns]), -INSIDE, INSIDE)
-    xi, steps = None, 0
+    steps = 0
 
     def count(step: int, cost: float) -> None:
         nonlocal steps

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.diagnose.whole import Diagnosis
-from isthmus.diagnose.words import percent
+from isthmus.diagnose.words import NAMED, percent
 from isthmus.gap.coverage import Coverage
 from isthmus.gap.far import Far
 from isthmus.gap.whole import Gap
@@ -19,8 +19,6 @@ from isthmus.studio.report.svg import Line, chart, spans
 
 LISTED = 20
 """Uncovered windows in the open; all windows are below them, folded."""
-NAMED = 0.01
-"""Causes that are less probable are only listed."""
 WIDEST = 8.0
 """Half-widths of the worlds' interval at which a dot is drawn at the edge."""
 
@@ -49,12 +47,13 @@ def gap_page(found: Gap, record: dict[str, Any], verdict: Section | None = None)
 def verdict_section(why: Diagnosis) -> Section:
     """What is wrong, and what to do."""
     parts = [f'<p class="big">{escape(why.headline)}</p>']
-    if not why.cannot_tell:
-        parts.append(paragraph(f"What to do: {why.told[0][1].action.replace('`', '')}."))
-        rows = [[percent(h.p), h.cause, text.sentence if h.p >= NAMED else ""] for h, text in why.told]
+    if why.verdict is not None:
+        if why.verdict.cause is not None:
+            parts.append(paragraph(f"What to do: {why.advice[0][1].action.replace('`', '')}."))
+        rows = [[percent(h.p), h.cause, text.sentence if h.p >= NAMED else ""] for h, text in why.advice]
         parts.append(table(["probability", "cause", "what speaks for it"], rows))
         clues = [[c.cause, c.name, f"{c.evidence:.1f}"] for c in why.evidence.clues] if why.evidence else []
-        heads = ["cause", "explanation", "log evidence over numbers of the belief"]
+        heads = ["cause", "explanation", "log evidence"]
         parts.append(folded("The explanations that were tried, best first", table(heads, clues)))
     return Section("Why", "".join(parts), "why")
 
