@@ -231,9 +231,8 @@ def descend(
         if mended is not None and not little:
             found, fresh, exact = mended, False, False
         else:
-            # A mended step that failed says nothing about how far it is to the minimum.
-            exact = little and gain > 0
-            found, fresh = derived(exact), True
+            # A mended step fails close to the minimum, where the derivative to both sides is needed anyway.
+            found, fresh, exact = derived(little), True, little
         if done:
             break
     return at, found if exact else derived(True)
