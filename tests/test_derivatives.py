@@ -12,6 +12,7 @@ import pytest
 from isthmus.gap.residual import Components, Linear, Residual
 from isthmus.gap.segments import Segments, past_kept
 from isthmus.gap.tangent import dof_of
+from isthmus.identify.descend import Normal
 from isthmus.robots import get_robot
 from isthmus.robots.pendulum import GRAVITY_TORQUE, INERTIA, LENGTH
 from isthmus.sim.actuators import STICTION_SPEED
@@ -221,3 +222,29 @@ def test_over_a_long_step_an_edge_is_seen_past(pendulum):
         promised = np.multiply.outer(moves[:, 0, 1] - moves[:, 0, 1].mean(), slope)
         wrong[step] = float(((promised - change) ** 2).sum() / (change**2).sum())
     assert wrong[unsure] < 0.5 * wrong[SMALL]
+
+
+def test_a_mended_derivative_agrees_with_the_step_that_mended_it():
+    robot = get_robot("pendulum")
+    e = world(robot)
+    residual = moving(robot, e, ("weight_mass", "joint_damping"))
+    found = Normal(by_copies(residual, e), residual.hold)
+    rng = np.random.default_rng(1)
+    z = residual.space.unconstrained(e[residual.columns])
+    dz, dx = 0.3 * rng.standard_normal(len(z)), 0.5 * rng.standard_normal((SEGMENTS, len(residual.spread)))
+    r = residual(residual.world((z + dz)[None], e), dx[None])[0].reshape(found.r.shape)
+    assert np.abs(found.r + found.ahead(dz, dx) - r).max() > 1e-3
+    mended = found.secant(r, dz, dx)
+    np.testing.assert_allclose(found.r + mended.ahead(dz, dx), r, atol=1e-9)
+    np.testing.assert_array_equal(mended.r, r)
+
+
+def test_a_derivative_to_one_side_is_that_to_both_in_a_short_step():
+    robot = get_robot("pendulum")
+    e = world(robot)
+    residual = moving(robot, e, ("weight_mass", "joint_damping"))
+    z, xi = residual.space.unconstrained(e[residual.columns]), np.zeros((SEGMENTS, len(residual.spread)))
+    steps = np.full(len(z), SMALL), np.full(xi.shape, SMALL)
+    both, one = residual.linear(z, e, xi, *steps), residual.linear(z, e, xi, *steps, both_ways=False)
+    for a, b in ((both.dz, one.dz), (both.dx, one.dx)):
+        np.testing.assert_allclose(b, a, atol=1e-3 * np.abs(a).max())

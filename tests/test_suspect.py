@@ -223,3 +223,16 @@ def test_by_the_command_line(tmp_path, capsys):
     assert main([*command, "--json"]) == 0
     (said,) = json.loads(capsys.readouterr().out)["findings"]
     assert (said["kind"], said["signal"], said["start"], said["ticks"]) == ("missing", "joint_vel", pytest.approx(0.4), 10)
+
+
+def test_a_target_that_goes_against_a_loaded_joint_is_a_correction():
+    """A foot that gives way while the policy corrects it: the changes oppose each other, the levels agree."""
+    whole, hip = healthy("go1", 1), 3
+    sway = 0.1 * np.sin(np.linspace(0.0, 40.0, len(whole)))
+    q, v, target = whole.signals["joint_pos"].copy(), whole.signals["joint_vel"].copy(), whole.target.copy()
+    q[:, hip], v[:, hip], target[:, hip] = 0.1 + sway, np.gradient(sway, whole.time), 0.12 - 1.5 * sway
+    correcting = replace(whole, signals={**whole.signals, "joint_pos": q, "joint_vel": v}, target=target)
+    assert not [f for f in found("go1", correcting) if f[0] == "sign"]
+    flipped = target.copy()
+    flipped[:, hip] = -0.1 - 1.5 * sway
+    assert ("sign", "joint_target", "FL_hip", True) in found("go1", replace(correcting, target=flipped))

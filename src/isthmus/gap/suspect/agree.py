@@ -29,6 +29,8 @@ SIZE = 1.6
 """Ratio of a velocity's integral to a position's change that is still fine."""
 RESPONSE = (0.2, 20.0)
 """Ratio of a target's change to its joint's that is still fine: weak, blocked and resonant joints are in no other unit."""
+MIRRORED = 0.5
+"""A joint is where the opposite of its target is if that is closer by this factor."""
 SLUGGISH = 0.05
 """s by which a motor may lag, beside all delays."""
 AHEAD, LOUD = 0.2, 10.0
@@ -190,6 +192,18 @@ def _loud(view: View, pair: Pair, of_position: float, of_velocity: float) -> boo
     return bool(min(powers) > LOUD)
 
 
+def _mirrored(view: View, rows: Sequence[int]) -> bool:
+    """Whether joints also stand where the opposite of their targets is.
+
+    Under the weight of a body a joint gives way, and a policy that corrects it makes its target go the other way.
+    """
+    is_at = np.concatenate(view.values("joint_pos", view.robot.contract.target.labels))[:, list(rows)]
+    told = np.concatenate([t.target for t in view.tracks])[:, list(rows)]
+    both = np.isfinite(is_at) & np.isfinite(told)
+    at, to = (np.where(both, x, 0.0).sum(0) / np.maximum(both.sum(0), 1) for x in (is_at, told))
+    return bool((np.abs(at + to) < MIRRORED * np.abs(at - to)).all())
+
+
 def _targets(view: View, sound: set[str], wrong: set[Place]) -> Iterator[Finding]:
     """Joints against the targets that they are told; `sound` are those whose position and velocity agree."""
     contract = view.robot.contract
@@ -201,6 +215,8 @@ def _targets(view: View, sound: set[str], wrong: set[Place]) -> Iterator[Finding
     for verdict in verdicts(m, RESPONSE, exchanged(m)):
         labels = {target.labels[i] for i in verdict.rows}
         if {(position.name, label) for label in labels} & wrong:
+            continue
+        if verdict.kind == "sign" and view.robot.feet and labels <= sound and not _mirrored(view, verdict.rows):
             continue
         # Two signals against one.
         blame = target.name if labels <= sound else position.name
