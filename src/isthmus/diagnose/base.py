@@ -33,46 +33,6 @@ AMISS = 1.2
 
 
 @dataclass(frozen=True)
-class Base:
-    robot: Robot
-    segments: Segments
-    floor: np.ndarray
-    """(components,) noise of the signals by themselves."""
-    noise: np.ndarray
-    """(components,) what the best numbers leave."""
-    z: np.ndarray
-    """(d,) these, unconstrained."""
-    names: tuple[str, ...]
-    quadratic: Quadratic
-    cost: float
-    """-log-likelihood of each number compared, and how many there were; see `Fitted`."""
-    count: int
-    repeated: float
-    """How many times ticks say the same."""
-
-    @property
-    def left(self) -> float:
-        """Root mean square of what the best numbers leave, in units of the signals' own noise."""
-        return float(np.sqrt(np.nanmean((self.noise / self.floor) ** 2)))
-
-
-def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0) -> Base:
-    """The best numbers, the belief's ends soft, and the quadratic around them that all questions are put to."""
-    at = fitted(robot, found, belief, threads)
-    residual, before, names = at.residual, at.prior, at.residual.space.names
-    often = repeated(residual, at.normal, before) if residual.followed else 1.0
-    # What is left is the noise from here on: where there is more of it than the sensors make, it is no evidence.
-    before_unit, xi = residual.spread, at.point.xi
-    unit = residual.rescale(np.fmax(at.left, at.floor))
-    xi = xi * before_unit / unit if xi.size else xi
-    doubts = Doubts(robot, names, moves(residual.segments))
-    lab = Lab(doubts, residual, belief.median())
-    asked = blocks(doubts, before, residual.segments)
-    around = quadratic(lab, before, at.point.z, xi, ends(belief, names), asked, often)
-    return Base(robot, residual.segments, at.floor, at.left, at.point.z, names, around, at.cost, at.count, often)
-
-
-@dataclass(frozen=True)
 class Fitted:
     """Numbers that were found, and where."""
 
@@ -83,6 +43,11 @@ class Fitted:
     floor: np.ndarray
     left: np.ndarray
     """(components,) what is left, as noise."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the numbers."""
+        return self.residual.space.names
 
     @property
     def times(self) -> float:
@@ -102,6 +67,29 @@ class Fitted:
         return float(np.nansum(self.residual.seen.sum((0, 1)) * over) / max(self.count, 1))
 
 
+@dataclass(frozen=True)
+class Base:
+    fitted: Fitted
+    quadratic: Quadratic
+    repeated: float
+    """How many times ticks say the same."""
+
+
+def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0) -> Base:
+    """The best numbers, the belief's ends soft, and the quadratic around them that all questions are put to."""
+    at = fitted(robot, found, belief, threads)
+    residual, before = at.residual, at.prior
+    often = repeated(residual, at.normal, before) if residual.followed else 1.0
+    # What is left is the noise from here on: where there is more of it than the sensors make, it is no evidence.
+    before_unit, xi = residual.spread, at.point.xi
+    unit = residual.rescale(np.fmax(at.left, at.floor))
+    xi = xi * before_unit / unit if xi.size else xi
+    doubts = Doubts(robot, at.names, moves(residual.segments))
+    lab = Lab(doubts, residual, belief.median())
+    asked = blocks(doubts, before, residual.segments)
+    return Base(at, quadratic(lab, before, at.point.z, xi, ends(belief, at.names), asked, often), often)
+
+
 def fitted(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0, ticks: int = 0) -> Fitted:
     """The best numbers for pieces of `ticks` ticks (0: as long as the noise of their starts allows)."""
     sigma, skip = floor(found, Components(robot.contract)), skipped(robot)
@@ -109,7 +97,7 @@ def fitted(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 
     if not ticks:
         ticks = horizon(found, robot, sigma, belief.median(), threads)
         ticks = ticks if robot.feet else min(ticks, skip + TICKS)
-    residual = Residual(robot, spread(cut(found, robot, ticks, ticks - skip), pieces), sigma, free(robot, belief), threads)
+    residual = Residual(robot, cut(found, robot, ticks, ticks - skip).spread(pieces), sigma, free(robot, belief), threads)
     before = prior(belief, residual.space)
     best = _settled(residual, before, belief.median(), sigma, None, *SEARCHES[0])
     if best.times > AMISS:
@@ -124,11 +112,6 @@ def _settled(
 ) -> Fitted:
     point, normal, _ = settled(residual, before, e, 1, most=most, close=close, xi=xi)
     return Fitted(residual, before, point, normal, sigma, remaining(residual, normal, before))
-
-
-def spread(segments: Segments, most: int) -> Segments:
-    """Evenly over the recordings, at most so many."""
-    return segments.take(np.unique(np.linspace(0, len(segments) - 1, min(most, len(segments))).round().astype(int)))
 
 
 def moves(segments: Segments) -> np.ndarray:

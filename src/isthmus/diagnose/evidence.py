@@ -86,26 +86,27 @@ def gather(
     report(0.0, "fitting numbers")
     at = base(robot, found, belief, threads)
     report(0.7, "undoing mistakes")
-    undone = compared(robot, found, belief, at, threads) if at.left > AMISS else []
+    undone = compared(robot, found, belief, at, threads) if at.fitted.times > AMISS else []
     report(0.9, "repeating the controller")
     clues = sorted([*_clues(at, belief), *map(_mistake, undone)], key=lambda c: -c.evidence)
     said = parrot(controller, episodes)
     soft = at.quadratic.told(soft=True).evidence - at.quadratic.told().evidence
-    values = belief.space.subset(at.names).from_unconstrained(at.z)
-    numbers = dict(zip(at.names, map(float, values), strict=True))
+    values = belief.space.subset(at.fitted.names).from_unconstrained(at.fitted.point.z)
+    numbers = dict(zip(at.fitted.names, map(float, values), strict=True))
     first = {c.cause: c for c in reversed(clues)}
     kept = tuple(c for i, c in enumerate(clues) if i < SHOWN or first[c.cause] is c)
-    return Evidence(kept, soft, at.left, packets(episodes), said, numbers)
+    return Evidence(kept, soft, at.fitted.times, packets(episodes), said, numbers)
 
 
 def _clues(at: Base, belief: Belief) -> list[Clue]:
     nothing = at.quadratic.told().evidence
-    space, out = belief.space.subset(at.names), []
+    names = at.fitted.names
+    space, out = belief.space.subset(names), []
     for block in at.quadratic.blocks:
         told = at.quadratic.told(block)
         value = None
         if block.cause == "outside":
-            i = at.names.index(block.name)
+            i = names.index(block.name)
             z = told.z.copy()
             z[i] += told.c[0]
             value = float(space.from_unconstrained(np.clip(z, -20.0, 20.0))[i])

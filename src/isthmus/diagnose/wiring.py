@@ -17,7 +17,7 @@ import numpy as np
 
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.units import factor
-from isthmus.diagnose.base import Base, fitted, spread
+from isthmus.diagnose.base import Base, fitted
 from isthmus.errors import BadInput
 from isthmus.gap.noise import floor
 from isthmus.gap.residual import Components, skipped
@@ -87,20 +87,20 @@ def wiring(robot: Robot, found: Sequence[Track], e: np.ndarray, threads: int = 0
 
 def compared(robot: Robot, found: Sequence[Track], belief: Belief, at: Base, threads: int = 0) -> list[Undone]:
     """Mistakes that explain recordings better than the best numbers do: those that look best, with numbers of their own."""
-    out = []
+    out, ticks = [], at.fitted.residual.segments.ticks
     for first in wiring(robot, found, belief.median(), threads)[:TRIED]:
         try:
-            undone = fitted(robot, [first.mistake.undo(track) for track in found], belief, threads, at.segments.ticks)
+            undone = fitted(robot, [first.mistake.undo(track) for track in found], belief, threads, ticks)
         except BadInput:
             continue
-        out.append(replace(first, evidence=(at.cost - undone.cost) * at.count / at.repeated))
+        out.append(replace(first, evidence=(at.fitted.cost - undone.cost) * at.fitted.count / at.repeated))
     return sorted(out, key=lambda u: -u.evidence)
 
 
 def _pieces(robot: Robot, found: Sequence[Track]) -> Segments:
     skip, longest = skipped(robot), max(len(t) for t in found)
     ticks = max(2, min(2 * TICKS if robot.feet else TICKS, longest - skip - 6))
-    return spread(cut(found, robot, skip + ticks, ticks), PIECES)
+    return cut(found, robot, skip + ticks, ticks).spread(PIECES)
 
 
 def _scores(robot: Robot, pieces: list[Segments], floors: list[np.ndarray], e: np.ndarray, threads: int) -> list[float]:

@@ -140,7 +140,7 @@ def _segments(found: Sequence[Track], robot: Robot, warm: int, ahead: int) -> Se
 def _some(segments: Segments, robot: Robot, copies: int) -> Segments:
     """Evenly over the recordings, as many as derivatives of their starts take little time."""
     most = int(np.clip(copies // (4 * robot.model.nv + 1), FEWEST, MOST))
-    return segments.take(np.unique(np.linspace(0, len(segments) - 1, most).round().astype(int)))
+    return segments.spread(most)
 
 
 def replay(robot: Robot, found: Sequence[Track], noise: np.ndarray, e: np.ndarray, seed: int, threads: int) -> Replay | None:

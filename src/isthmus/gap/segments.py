@@ -58,6 +58,10 @@ class Segments:
     def take(self, which: np.ndarray) -> Segments:
         return Segments(*(getattr(self, f)[which] for f in Segments.__dataclass_fields__))
 
+    def spread(self, most: int) -> Segments:
+        """At most so many, evenly over the recordings."""
+        return self.take(np.unique(np.linspace(0, len(self) - 1, most).round().astype(int)))
+
 
 def cut(found: Sequence[Track], robot: Robot, ticks: int, every: int = 0) -> Segments:
     """Pieces of `ticks` ticks, one every `every` (0: one after the other)."""
