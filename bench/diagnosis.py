@@ -2,6 +2,8 @@
 
     python -m bench.diagnosis cases -o runs/diagnosis --seeds 0 9          record them; policies are trained where missing
     python -m bench.diagnosis evidence -o runs/diagnosis --seeds 0 9       what each recording shows
+    python -m bench.diagnosis tune -o runs/diagnosis --seeds 1000 1005     weights of the judge under which the truth is likely
+    python -m bench.diagnosis report -o runs/diagnosis --seeds 0 9         judged, counted, as a page of Markdown
 
 Everything that is there already is kept, so each can be stopped and started again. Seeds from 1000 on are for tuning.
 """
@@ -15,9 +17,11 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import minimize
 
 from isthmus.cli.run_ import recorder_of
 from isthmus.data.reader import read
@@ -28,7 +32,8 @@ from isthmus.deploy.links.inprocess import InProcess
 from isthmus.deploy.operator import Operator
 from isthmus.deploy.preflight import Flight, preflight
 from isthmus.deploy.runtime import Loop
-from isthmus.diagnose.evidence import gather
+from isthmus.diagnose.evidence import Evidence, gather
+from isthmus.diagnose.judge import CAUSES, WEIGHTS, Weights, judge, scores
 from isthmus.errors import BadInput
 from isthmus.files import atomic_write
 from isthmus.gap.suspect import suspect
@@ -123,13 +128,14 @@ def record(case: Case) -> None:
     atomic_write(case.about, json.dumps(about | {"truth": truth(case), "reality": case.reality.to_dict()}, indent=1).encode())
 
 
-def show(case: Case) -> None:
+def show(case: Case, threads: int) -> None:
     """What the recording says, kept beside it."""
     controller, task = controller_of(case.robot, case.folder), get_task(TASKS[case.robot])
     began = time.perf_counter()
     try:
         episodes = [read(case.recording)]
-        found = gather(task.robot, controller, episodes, task.robot.prior, suspect(task.robot, episodes)).to_dict()
+        findings = suspect(task.robot, episodes)
+        found = gather(task.robot, controller, episodes, task.robot.prior, findings, threads).to_dict()
     except BadInput as error:
         found = {"error": str(error)}
     case.evidence.parent.mkdir(parents=True, exist_ok=True)
@@ -142,12 +148,14 @@ def truth(case: Case) -> dict[str, list[str]]:
     reality = case.reality.to_dict()
     params, physics, faults = (list(reality.get(table, {})) for table in ("params", "unmodelled", "faults"))
     found: dict[str, list[str]] = {}
-    if case.family in ("nominal", "parametric-inside"):
+    if case.family == "nominal":
         return {"nothing": []}
+    if case.family == "parametric-inside":
+        return {"nothing": [], "inside": []}
     if case.family == "sensors":
-        return {"sensor": []}
+        return {"sensor": []} | ({"nothing": []} if unseen(case) else {})
     if case.family == "wiring":
-        return {"wiring": []}
+        return {"wiring": []} | ({"nothing": []} if unseen(case) else {})
     if case.family == "link":
         # A link that is late is, to a recording, a robot with longer delays.
         found = {"link": []} | ({"outside": list(DELAYS)} if "delay" in faults else {})
@@ -162,20 +170,150 @@ def truth(case: Case) -> dict[str, list[str]]:
     return found
 
 
+def unseen(case: Case) -> bool:
+    """No recording can tell: a pendulum that is mirrored is a pendulum, and motion is the same in another place."""
+    reality = case.reality.to_dict()
+    mirrored = case.robot == "pendulum" and "flip" in reality.get("faults", {})
+    return mirrored or "position_bias" in reality.get("sensors", {})
+
+
+# Judged -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One case, what is right to say of it, and what was said."""
+
+    case: Case
+    right: tuple[str, ...]
+    said: str | None
+    p: float
+    """Of what is most probable, said or not."""
+    top: str
+    seconds: float
+
+    @property
+    def good(self) -> bool:
+        return self.said in self.right
+
+    @property
+    def wrong(self) -> bool:
+        return self.said is not None and not self.good
+
+
+def judged(case: Case, weights: Weights = WEIGHTS) -> Judged:
+    data, right = json.loads(case.evidence.read_text()), tuple(truth(case))
+    if "error" in data:
+        return Judged(case, right, None, 0.0, "", data["seconds"])
+    verdict = judge(Evidence.from_dict(data), weights)
+    top = verdict.hypotheses[0]
+    return Judged(case, right, verdict.cause, top.p, top.cause, data["seconds"])
+
+
+def tune(wanted: list[Case]) -> Weights:
+    """The weights under which the truth is most likely, not far from those that are."""
+    known = [(Evidence.from_dict(d), truth(c)) for c in wanted if "error" not in (d := json.loads(c.evidence.read_text()))]
+    start = _packed(WEIGHTS)
+
+    def cost(x: np.ndarray) -> float:
+        total = NEAR * float(((x - start) ** 2).sum())
+        for evidence, right in known:
+            s = scores(evidence, _weights(x))
+            p = np.exp(s - s.max())
+            p /= p.sum()
+            total -= float(np.log(SLIP + (1 - SLIP) * sum(p[CAUSES.index(c)] for c in right)))  # type: ignore[arg-type]
+        return total
+
+    found = minimize(cost, start, method="Powell", options={"maxiter": 30, "xtol": 1e-2, "ftol": 1e-4})
+    print(f"{len(known)} cases: -log p of the truth {cost(start) / len(known):.3f} before, {found.fun / len(known):.3f} after")
+    return _weights(found.x)
+
+
+NEAR, SLIP = 0.05, 0.005
+"""How dear it is to leave the weights as they are, and how often a case is beyond understanding."""
+
+
+def _packed(w: Weights) -> np.ndarray:
+    return np.array([*np.log([w.slope, w.unit, w.heat, w.most, w.rest, w.farthest]), *w.bias])
+
+
+def _weights(x: np.ndarray) -> Weights:
+    slope, unit, heat, most, rest, farthest = map(float, np.exp(np.clip(x[:6], -4, 4)))
+    return Weights(slope, unit, tuple(map(float, x[6:])), heat, most, rest, max(farthest, 1.01))
+
+
+def report(wanted: list[Case]) -> str:
+    rows = [judged(c) for c in wanted if c.evidence.exists()]
+    lines = ["| | cases | right | cannot tell | wrong | wrong with more than 90 % |", "|---|---|---|---|---|---|"]
+    groups = [("all", rows), ("that a recording can tell", [r for r in rows if not unseen(r.case)])]
+    groups += [(name, [r for r in rows if r.case.robot == name]) for name in TASKS]
+    groups += [(name, [r for r in rows if r.case.family == name]) for name in FAMILIES]
+    for name, group in groups:
+        if n := len(group):
+            counts = [
+                sum(r.good for r in group),
+                sum(r.said is None for r in group),
+                sum(r.wrong for r in group),
+                sum(r.wrong and r.p > SURE for r in group),
+            ]
+            lines.append(f"| {name} | {n} | " + " | ".join(f"{c} ({100 * c / n:.1f} %)" for c in counts) + " |")
+    lines += ["", *confusion(rows), "", *reliability(rows)]
+    seconds = {name: [r.seconds for r in rows if r.case.robot == name] for name in TASKS}
+    for name, spent in seconds.items():
+        if spent:
+            lines += ["", f"{name}: {np.median(spent):.0f} s in the middle, {max(spent):.0f} s at most."]
+    lines += ["", "Wrong:", ""]
+    for r in rows:
+        if not r.good:
+            tables = {k: v for k, v in r.case.reality.to_dict().items() if k in ("unmodelled", "wiring", "faults", "sensors")}
+            what = f"{r.said} ({r.p:.2f})" if r.said else f"cannot tell ({r.top} {r.p:.2f})" if r.top else "cannot tell"
+            lines.append(f"- {r.case.name}: {what}; {tables or ''}")
+    return "\n".join(lines) + "\n"
+
+
+SURE = 0.9
+
+
+def confusion(rows: list[Judged]) -> list[str]:
+    names = [*(c for c in CAUSES if any(r.said == c for r in rows)), None]
+    lines = ["| family \\ said | " + " | ".join(n or "cannot tell" for n in names) + " |", "|---" * (len(names) + 1) + "|"]
+    for family in FAMILIES:
+        group = [r for r in rows if r.case.family == family]
+        lines.append(f"| {family} | " + " | ".join(str(sum(r.said == n for r in group)) for n in names) + " |")
+    return lines
+
+
+def reliability(rows: list[Judged]) -> list[str]:
+    lines = ["| probability of the first cause | cases | mean | right |", "|---|---|---|---|"]
+    edges = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.01)
+    for low, high in pairwise(edges):
+        group = [r for r in rows if low <= r.p < high and r.top]
+        if group:
+            right = sum(r.top in r.right for r in group)
+            mean = np.mean([r.p for r in group])
+            lines.append(f"| {low:.2f} to {min(high, 1.0):.2f} | {len(group)} | {mean:.3f} | {right / len(group):.3f} |")
+    return lines
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["cases", "evidence"])
+    parser.add_argument("what", choices=["cases", "evidence", "tune", "report"])
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--robots", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 9), metavar=("FIRST", "LAST"))
+    parser.add_argument("--threads", type=int, default=0, help="of one case; 0: all")
     args = parser.parse_args()
     wanted = list(cases(args.out, args.robots, range(args.seeds[0], args.seeds[1] + 1)))
-    for case in wanted:
-        work, result = (record, case.about) if args.what == "cases" else (show, case.evidence)
-        if not result.exists():
-            began = time.perf_counter()
-            work(case)
-            print(case.name, f"{time.perf_counter() - began:.1f} s", flush=True)
+    if args.what == "tune":
+        print(tune([c for c in wanted if c.evidence.exists()]))
+    elif args.what == "report":
+        print(report(wanted))
+    else:
+        for case in wanted:
+            if not (case.about if args.what == "cases" else case.evidence).exists():
+                began = time.perf_counter()
+                record(case) if args.what == "cases" else show(case, args.threads)
+                print(case.name, f"{time.perf_counter() - began:.1f} s", flush=True)
     return 0
 
 

@@ -19,15 +19,10 @@ from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from isthmus.data.episode import Episode
-    from isthmus.deploy.controller import Controller, Manifest
+    from isthmus.deploy.controller import Manifest
     from isthmus.diagnose.whole import Diagnosis
-    from isthmus.gap.suspect.finding import Finding
     from isthmus.gap.whole import Gap
     from isthmus.sim.robot import Robot
-    from isthmus.world import Belief
 
 SHOWN = 8
 """Uncovered windows that are printed."""
@@ -73,9 +68,13 @@ def run(args: Args) -> int:
     with show.bar(f"measuring {robot.name}") as bar:
         found = measure(robot, task, controller, episodes, belief, names, args.worlds, args.seed, report=bar.update)
     why = None
-    if args.why and found.far is not None:
+    if args.why and not found.still:
         with show.bar("looking for the cause") as bar:
-            why = _why(robot, controller, episodes, belief, found.findings, bar.update)
+            from isthmus.diagnose.whole import diagnose
+
+            why = diagnose(robot, controller, episodes, belief, found, task, report=bar.update)
+    if found.far is None and not found.still and (why is None or why.verdict is None):
+        raise BadInput(found.cannot_tell[0])
     record: dict[str, Any] = {
         "kind": "gap",
         "robot": robot.name,
@@ -107,14 +106,6 @@ def run(args: Args) -> int:
     return 0
 
 
-def _why(
-    robot: Robot, controller: Controller, episodes: list[Episode], belief: Belief, findings: Sequence[Finding], report
-) -> Diagnosis:
-    from isthmus.diagnose.whole import diagnose
-
-    return diagnose(robot, controller, episodes, belief, findings, report=report)
-
-
 def _tell_why(why: Diagnosis) -> None:
     show.say(why.headline, "bold")
     if why.verdict is None:
@@ -125,6 +116,8 @@ def _tell_why(why: Diagnosis) -> None:
     show.out.print(show.table("", ["", "cause", "what speaks for it"], rows, right=(0,)))
     if why.verdict.cause is not None:
         show.say(f"do: {why.advice[0][1].action}")
+        if why.advice[0][1].gain:
+            show.say(f"expect: {why.advice[0][1].gain}")
 
 
 def _check(args: Args) -> None:

@@ -15,8 +15,9 @@ from isthmus.gap.noise import floor
 from isthmus.gap.residual import Components, Residual, skipped
 from isthmus.gap.segments import Segments, cut
 from isthmus.gap.tracks import Track
-from isthmus.identify.descend import Normal, Point, repeated
+from isthmus.identify.descend import EDGES, Normal, Point, repeated
 from isthmus.identify.fit import free, remaining, settled
+from isthmus.identify.narrow import WIDTHS, narrow
 from isthmus.identify.prior import FARTHEST, Prior, prior
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
@@ -72,14 +73,14 @@ class Base:
     fitted: Fitted
     quadratic: Quadratic
     repeated: float
-    """How many times ticks say the same."""
+    """How many times ticks say the same, and feet that touch earlier or later say it wrongly."""
 
 
 def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0) -> Base:
     """The best numbers, the belief's ends soft, and the quadratic around them that all questions are put to."""
     at = fitted(robot, found, belief, threads)
     residual, before = at.residual, at.prior
-    often = repeated(residual, at.normal, before) if residual.followed else 1.0
+    often = EDGES * repeated(residual, at.normal, before) if residual.followed else 1.0
     # What is left is the noise from here on: where there is more of it than the sensors make, it is no evidence.
     before_unit, xi = residual.spread, at.point.xi
     unit = residual.rescale(np.fmax(at.left, at.floor))
@@ -90,8 +91,18 @@ def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0)
     return Base(at, quadratic(lab, before, at.point.z, xi, ends(belief, at.names), asked, often), often)
 
 
-def fitted(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0, ticks: int = 0) -> Fitted:
-    """The best numbers for pieces of `ticks` ticks (0: as long as the noise of their starts allows)."""
+def fitted(
+    robot: Robot,
+    found: Sequence[Track],
+    belief: Belief,
+    threads: int = 0,
+    ticks: int = 0,
+    widths: tuple[float, ...] = WIDTHS,
+) -> Fitted:
+    """The best numbers for pieces of `ticks` ticks (0: as long as the noise of their starts allows).
+
+    `widths` are those of `narrow`, for a robot that is followed.
+    """
     sigma, skip = floor(found, Components(robot.contract)), skipped(robot)
     pieces = FOLLOWED_PIECES if robot.feet else PIECES
     if not ticks:
@@ -99,6 +110,9 @@ def fitted(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 
         ticks = ticks if robot.feet else min(ticks, skip + TICKS)
     residual = Residual(robot, cut(found, robot, ticks, ticks - skip).spread(pieces), sigma, free(robot, belief), threads)
     before = prior(belief, residual.space)
+    if residual.followed:
+        point, normal = narrow(residual, before, before.mean, belief.median(), widths)
+        return Fitted(residual, before, point, normal, sigma, remaining(residual, normal, before))
     best = _settled(residual, before, belief.median(), sigma, None, *SEARCHES[0])
     if best.times > AMISS:
         e = residual.world(best.point.z, belief.median())

@@ -12,11 +12,13 @@ from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
 from isthmus.diagnose.base import AMISS, Base, base
 from isthmus.diagnose.link import Packets, packets
+from isthmus.diagnose.outcome import Outcome, Spread, outcome
 from isthmus.diagnose.parrot import Parrot, parrot
 from isthmus.diagnose.wiring import Undone, compared
 from isthmus.gap.suspect import cleaned
 from isthmus.gap.suspect.finding import Finding
 from isthmus.gap.tracks import own_rate, tracks
+from isthmus.gap.whole import Gap
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -50,6 +52,8 @@ class Evidence:
     parrot: Parrot
     numbers: dict[str, float]
     """The best ones, inside the belief or not."""
+    outcome: Outcome | None = None
+    """What the policy did, and does in simulation; None where that cannot be told."""
 
     def best(self, cause: str) -> float:
         return max((c.evidence for c in self.clues if c.cause == cause), default=0.0)
@@ -62,12 +66,16 @@ class Evidence:
             "packets": self.packets.shares,
             "parrot": asdict(self.parrot),
             "numbers": self.numbers,
+            "outcome": asdict(self.outcome) if self.outcome else None,
         }
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> Evidence:
         clues = tuple(Clue(**{**c, "amounts": tuple(c["amounts"])}) for c in data["clues"])
-        return Evidence(clues, data["soft"], data["left"], Packets(data["packets"]), Parrot(**data["parrot"]), data["numbers"])
+        done, link, said = data.get("outcome"), Packets(data["packets"]), Parrot(**data["parrot"])
+        if done:
+            done = Outcome(**done | {k: Spread(**done[k]) for k in ("believed_score", "found_score")})
+        return Evidence(clues, data["soft"], data["left"], link, said, data["numbers"], done)
 
 
 def gather(
@@ -78,8 +86,10 @@ def gather(
     findings: Sequence[Finding] = (),
     threads: int = 0,
     report: Callable[[float, str], None] = lambda share, what: None,
+    measured: Gap | None = None,
+    task: Any = None,
 ) -> Evidence:
-    """`findings` are those of `suspect`, whose samples are left out."""
+    """`findings` are those of `suspect`, whose samples are left out. `measured` is how far it is, where that is known."""
     whole = cleaned(episodes, findings)
     robot = robot.at_rate(own_rate(whole, robot.contract))
     found = tracks(whole, robot.contract, 1.0 / robot.contract.rate)
@@ -93,9 +103,14 @@ def gather(
     soft = at.quadratic.told(soft=True).evidence - at.quadratic.told().evidence
     values = belief.space.subset(at.fitted.names).from_unconstrained(at.fitted.point.z)
     numbers = dict(zip(at.fitted.names, map(float, values), strict=True))
+    done = None
+    if measured is not None and measured.behaviour is not None:
+        report(0.95, "living through it")
+        covered = measured.coverage
+        done = outcome(robot, task, controller, whole, found, belief, at, measured.behaviour, covered, threads)
     first = {c.cause: c for c in reversed(clues)}
     kept = tuple(c for i, c in enumerate(clues) if i < SHOWN or first[c.cause] is c)
-    return Evidence(kept, soft, at.fitted.times, packets(episodes), said, numbers)
+    return Evidence(kept, soft, at.fitted.times, packets(episodes), said, numbers, done)
 
 
 def _clues(at: Base, belief: Belief) -> list[Clue]:

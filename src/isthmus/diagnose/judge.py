@@ -1,29 +1,44 @@
 """From evidence to causes with probabilities that add up.
 
-    p(cause) ∝ exp(s(cause))        s(nothing) = 0
+    p(cause) ∝ exp(s(cause))        s = 0 where numbers inside the belief explain all
     s = slope · log(1 + E / unit) - (best E - E) / heat + bias         E: evidence of the best explanation of each cause
 
 A logarithm of a logarithm: evidence is that of a linear model, and a hundred times as much of it is not a hundred times as
-sure. The same holds of its differences. The weights were set by hand on recordings of virtual robots with known causes.
+sure. The same holds of its differences. The weights are those under which the causes of virtual robots, which were known,
+are most probable (`python -m bench.diagnosis tune`).
+
+Where numbers inside the belief explain all, the robot is as it was believed to be. If it failed nevertheless, that is
+
+    policy     it fails in most worlds of the belief, too
+    inside     it fails in the world that was found, but not in most others: the policy is weak there
+    states     it fails in neither, but was driven where no world goes
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 from isthmus.diagnose.evidence import Clue, Evidence
+from isthmus.diagnose.outcome import Outcome
 
-Cause = Literal["nothing", "outside", "sensor", "physics", "wiring", "link", "controller"]
-CAUSES: tuple[Cause, ...] = ("nothing", "outside", "sensor", "physics", "wiring", "link", "controller")
+Cause = Literal["nothing", "policy", "inside", "states", "outside", "sensor", "physics", "wiring", "link", "controller"]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+AS_BELIEVED: tuple[Cause, ...] = ("nothing", "policy", "inside", "states")
+"""Causes of a robot that is as it was believed to be."""
 EXPLAINED: tuple[Cause, ...] = ("outside", "sensor", "physics", "wiring")
 """Causes that come with explanations of what was measured."""
+BIASED: tuple[Cause, ...] = (*EXPLAINED, "link")
 UNSURE = 0.5
 """A cause that is less probable than this is not named."""
 CERTAIN, RARE = 8.0, -3.0
 """Log odds of a controller that does not repeat itself, and of one that nobody could ask."""
+LIKELY, UNLIKELY = 0.0, -4.0
+"""Log odds among causes of a robot as believed: of the one that fits its outcome, and of the others."""
+UNSEEN = 0.05
+"""A robot that was driven where worlds go less likely than this was driven where none goes."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +46,8 @@ class Weights:
     slope: float = 2.0
     unit: float = 2.0
     """Of evidence."""
-    bias: tuple[float, ...] = (0.0, -2.0, -2.0, -2.0, -2.0, -1.0, 0.0)
-    """By cause."""
+    bias: tuple[float, ...] = (-2.0, -2.0, -2.0, -2.0, -1.0)
+    """Of `BIASED`."""
     heat: float = 6.0
     """Difference of evidence that makes a cause e times less probable than the best one, up to `most` of them."""
     most: float = 3.0
@@ -77,15 +92,30 @@ def judge(evidence: Evidence, weights: Weights = WEIGHTS) -> Verdict:
 
 
 def scores(evidence: Evidence, weights: Weights) -> np.ndarray:
-    """(causes,) log odds against nothing."""
-    s = np.array(weights.bias)
-    found = {cause: max(evidence.best(cause), 0.0) for cause in EXPLAINED}
+    """(causes,) log odds against a robot that is as believed."""
+    s: dict[Cause, float] = dict.fromkeys(CAUSES, 0.0)
+    s |= dict(zip(BIASED, weights.bias, strict=True)) | as_believed(evidence.outcome)
+    found: dict[Cause, float] = {cause: max(evidence.best(cause), 0.0) for cause in EXPLAINED}
     top = max(found.values())
     for cause, E in found.items():
-        behind = min((top - E) / weights.heat, weights.most)
-        s[CAUSES.index(cause)] += weights.slope * np.log1p(E / weights.unit) - behind
-    s[CAUSES.index("link")] += max(evidence.packets.evidence, -5.0)
+        s[cause] += weights.slope * float(np.log1p(E / weights.unit)) - min((top - E) / weights.heat, weights.most)
+    s["link"] += max(evidence.packets.evidence, -5.0)
     repeated = 0 if not evidence.parrot.ticks else 1 if evidence.parrot.differs else -1
-    s[CAUSES.index("controller")] += CERTAIN * repeated if repeated else RARE
-    s[CAUSES.index("physics")] += weights.rest * np.log(np.clip(evidence.left, 1.0, weights.farthest))
-    return s
+    s["controller"] += CERTAIN * repeated if repeated else RARE
+    s["physics"] += weights.rest * float(np.log(np.clip(evidence.left, 1.0, weights.farthest)))
+    return np.array([s[cause] for cause in CAUSES])
+
+
+def as_believed(outcome: Outcome | None) -> dict[Cause, float]:
+    """Log odds among causes of a robot that is as it was believed to be; together they are as likely as 1."""
+    fits: Cause = "nothing"
+    if outcome is not None and outcome.failed:
+        if outcome.believed_success < 0.5:
+            fits = "policy"
+        elif outcome.found_success < 0.5:
+            fits = "inside"
+        elif outcome.p_uncovered < UNSEEN:
+            fits = "states"
+    s = np.array([LIKELY if cause == fits else UNLIKELY for cause in AS_BELIEVED])
+    s -= np.log(np.exp(s).sum())
+    return dict(zip(AS_BELIEVED, map(float, s), strict=True))

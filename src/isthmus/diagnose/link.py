@@ -10,25 +10,24 @@ import numpy as np
 from isthmus.data.episode import Episode
 from isthmus.deploy.rules import BIT
 
-USUAL, LATE = 0.05, 1.0
-"""Share of ticks with a fault that every network has at times, and by how many ticks the age of signals varies where robot and
-policy do not beat together."""
+USUAL = 0.05
+"""Share of ticks with a fault that every network has at times; and ticks by which the age of signals changes from one to the
+next. Where robot and policy do not beat together ages change, too, but slowly."""
 WEIGHT = 4.0
 """Log odds for each factor of e beyond what is usual."""
-HARM = {"dropped": 1.0, "order": 0.5, "duplicate": 0.5, "late": 1.0}
+HARM = {"dropped": 1.0, "order": 0.5, "duplicate": 0.5, "uneven": 1.0}
 """A packet that comes twice or behind a newer one is not used: it does less harm than one that never comes."""
 
 
 @dataclass(frozen=True)
 class Packets:
     shares: dict[str, float]
-    """Of the ticks in which packets were missing, came behind newer ones, or twice; `late`: age of most signals, in ticks."""
+    """Of the ticks in which packets were missing, came behind newer ones, or twice; `uneven`: change of age, in ticks."""
 
     @property
     def evidence(self) -> float:
         """Log odds that this is what is wrong; below zero where it is not worth a word."""
-        over = {kind: share / (LATE if kind == "late" else USUAL) for kind, share in self.shares.items()}
-        return max(HARM[kind] * WEIGHT * float(np.log(max(times, 0.02))) for kind, times in over.items())
+        return max(HARM[kind] * WEIGHT * float(np.log(max(share / USUAL, 0.02))) for kind, share in self.shares.items())
 
     @property
     def text(self) -> str:
@@ -38,8 +37,8 @@ class Packets:
             "duplicate": "packets come twice in {} of ticks",
         }
         said = [text.format(f"{100 * self.shares[kind]:.0f} %") for kind, text in words.items() if self.shares[kind] > USUAL]
-        if self.shares["late"] > LATE:
-            said.append(f"signals are up to {self.shares['late']:.2g} ticks older than usual")
+        if self.shares["uneven"] > USUAL:
+            said.append(f"the age of signals changes by {100 * self.shares['uneven']:.0f} % of a tick from one to the next")
         return ", ".join(said)
 
 
@@ -48,8 +47,7 @@ def packets(episodes: Sequence[Episode]) -> Packets:
     rules = [np.nan_to_num(e.status["rules"]).astype(int) for e in episodes if "rules" in e.status]
     ticks = np.concatenate(rules) if rules else np.zeros(1, int)
     shares = {kind: float((ticks & BIT[kind] > 0).mean()) for kind in ("dropped", "order", "duplicate")}
-    ages = [e.status["age"] * e.rate for e in episodes if "age" in e.status]
-    age = np.concatenate([np.zeros(0), *ages])
-    age = age[np.isfinite(age)]
-    late = float(np.quantile(age, 0.9) - np.quantile(age, 0.05)) if len(age) else 0.0
-    return Packets(shares | {"late": late})
+    changes = [np.abs(np.diff(e.status["age"])) * e.rate for e in episodes if "age" in e.status]
+    change = np.concatenate([np.zeros(0), *changes])
+    change = change[np.isfinite(change)]
+    return Packets(shares | {"uneven": float(change.mean()) if len(change) else 0.0})

@@ -14,7 +14,7 @@ from isthmus.diagnose.evidence import Evidence, gather
 from isthmus.diagnose.judge import Hypothesis, Verdict, judge
 from isthmus.diagnose.words import Advice, advice, headline
 from isthmus.errors import BadInput
-from isthmus.gap.suspect.finding import Finding
+from isthmus.gap.whole import Gap
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -47,13 +47,14 @@ def diagnose(
     controller: Controller,
     episodes: Sequence[Episode],
     belief: Belief,
-    findings: Sequence[Finding] = (),
+    measured: Gap,
+    task: Any = None,
     threads: int = 0,
     report: Callable[[float, str], None] = lambda share, what: None,
 ) -> Diagnosis:
-    """The cause of a gap, from recordings alone."""
+    """The cause of a gap that was measured, from recordings alone; `task`, if there is one, says what the controller is for."""
     try:
-        evidence = gather(robot, controller, episodes, belief, findings, threads, report)
+        evidence = gather(robot, controller, episodes, belief, measured.findings, threads, report, measured, task)
     except BadInput as error:
         return Diagnosis(f"Cannot tell why, because {error}")
     except np.linalg.LinAlgError:

@@ -35,6 +35,8 @@ PIECES, TICKS = 8, 10
 """Short pieces: a wrong wiring shows at once."""
 TRIED = 3
 """Mistakes that are compared with numbers of their own."""
+QUICK = (1.0, 0.36)
+"""Widths of their derivatives, where a robot is followed: what needs more is not right."""
 STEPS = 5
 """Of the search for the starts of pieces: what needs more is not right."""
 REPEATED = 5.0
@@ -90,7 +92,7 @@ def compared(robot: Robot, found: Sequence[Track], belief: Belief, at: Base, thr
     out, ticks = [], at.fitted.residual.segments.ticks
     for first in wiring(robot, found, belief.median(), threads)[:TRIED]:
         try:
-            undone = fitted(robot, [first.mistake.undo(track) for track in found], belief, threads, ticks)
+            undone = fitted(robot, [first.mistake.undo(track) for track in found], belief, threads, ticks, QUICK)
         except BadInput:
             continue
         out.append(replace(first, evidence=(at.fitted.cost - undone.cost) * at.fitted.count / at.repeated))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from isthmus.diagnose.evidence import Clue, Evidence
 from isthmus.diagnose.judge import Cause, Hypothesis, Verdict
+from isthmus.diagnose.outcome import Outcome
 from isthmus.world import Belief
 
 DOES = {
@@ -22,6 +23,9 @@ NAMED = 0.01
 """Causes that are less probable are not worth a sentence."""
 ACTION: dict[Cause, str] = {
     "nothing": "nothing to repair: `isthmus validate` says whether it is good enough",
+    "policy": "train longer, or change the task: it fails in its own simulator",
+    "inside": "`isthmus identify` and train on the twin, or let the policy adapt (`isthmus train --method student`)",
+    "states": "train where it was driven: wider starts, commands or disturbances",
     "outside": "`isthmus identify`, then train on the twin; or widen the randomization to hold this number",
     "sensor": "calibrate this sensor or correct it in the robot's bridge; nothing has to be trained again",
     "physics": "`isthmus identify`, then `isthmus actuator` or `isthmus residual`, and train on the twin",
@@ -37,16 +41,38 @@ class Advice:
 
     sentence: str
     action: str
+    gain: str
+    """What that is worth, as a sentence; empty where nobody can tell."""
 
 
 def advice(hypothesis: Hypothesis, evidence: Evidence, belief: Belief) -> Advice:
-    return Advice(_sentence(hypothesis, evidence, belief), ACTION[hypothesis.cause])
+    return Advice(_sentence(hypothesis, evidence, belief), ACTION[hypothesis.cause], gain(hypothesis.cause, evidence.outcome))
+
+
+def gain(cause: Cause, outcome: Outcome | None) -> str:
+    """Of a repair: the score of the task as recorded, and in simulation without what is wrong."""
+    if outcome is None or cause in ("nothing", "policy"):
+        return ""
+    same = cause in ("sensor", "wiring", "link", "controller")
+    after, share = (outcome.found_score, outcome.found_success) if same else (outcome.believed_score, outcome.believed_success)
+    how = (
+        "this policy in the simulator as corrected, without the fault"
+        if same
+        else "if a policy gets as good there as this one is in the worlds that it was trained in"
+    )
+    found = "" if same else f"; this policy in the simulator as corrected: {outcome.found_score.mean:.2f}"
+    return (
+        f"score {outcome.score:.2f} as recorded, {after.mean:.2f} ({after.low:.2f} to {after.high:.2f}) and success in "
+        f"{100 * share:.0f} % of worlds after the repair: {how}{found}"
+    )
 
 
 def _sentence(h: Hypothesis, evidence: Evidence, belief: Belief) -> str:
     match h.cause:
         case "nothing":
             return "nothing is wrong: numbers inside of what was believed explain the recordings"
+        case "policy" | "inside" | "states":
+            return _failed(h.cause, evidence.outcome)
         case "outside" if h.clue is not None:
             return _outside(h.clue, belief)
         case "sensor" if h.clue is not None:
@@ -66,6 +92,20 @@ def _sentence(h: Hypothesis, evidence: Evidence, belief: Belief) -> str:
             return {"outside": "a number is outside of what was believed", "sensor": "a sensor is wrong"}.get(
                 h.cause, "the wiring or a setting is wrong"
             )
+
+
+def _failed(cause: Cause, outcome: Outcome | None) -> str:
+    where = {
+        "policy": "the policy or the task is to blame: the robot is as believed",
+        "inside": "the policy is weak in this world, which is inside of what was believed",
+        "states": "the robot is as believed, but was driven where the policy never was in training",
+    }[cause]
+    if outcome is None or not outcome.failed:
+        return where
+    worlds = (
+        f"{100 * outcome.believed_success:.0f} % of worlds believed, {100 * outcome.found_success:.0f} % of worlds as found"
+    )
+    return f"{where}; it failed in the recordings and succeeds in simulation in {worlds}"
 
 
 def _outside(clue: Clue, belief: Belief) -> str:

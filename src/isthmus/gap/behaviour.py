@@ -1,6 +1,6 @@
 """What a robot does, in numbers that a recording and a simulation have alike: everything is read from signals alone.
 
-tracking    the task's own score and metrics, with the state guessed from the signals
+tracking    the task's own score, success and metrics, with the state guessed from the signals
 motion      how much each signal moves, its rhythm, how much targets change
 energy      torques and power as the motors' law has them
 contact     of feet, by which of them are lowest: share of time on the ground, steps per second, length of a stance
@@ -228,9 +228,19 @@ def _tracking(
     state = of_ticks(robot, flat(qpos), flat(qvel), targets, flat(np.tile(commands[at], (n, 1, 1))), time, torque=torques)
     found: dict[Key, np.ndarray] = {}
     for name, value in (("score", task.score), *task.metrics.items()):
-        try:
-            rows = value(state).reshape(n, k).double().numpy()
-        except (AttributeError, TypeError, IndexError):
-            continue  # it needs what no signal tells
-        found["tracking", name, ""] = rows.mean(axis=1)
+        if (rows := _rows(value, state)) is not None:
+            found["tracking", name, ""] = rows.reshape(n, k).mean(axis=1)
+    if ("tracking", "score", "") in found:
+        score = found["tracking", "score", ""]
+        ended = [rows.reshape(n, k).any(axis=1) for term in task.failures if (rows := _rows(term.value, state)) is not None]
+        good = (score >= task.success) & ~np.any([np.zeros(n, bool), *ended], axis=0)
+        found["tracking", "success", ""] = np.where(np.isfinite(score), good, np.nan)
     return found
+
+
+def _rows(value: Any, state: Any) -> np.ndarray | None:
+    """A value of every state; None where it needs what no signal tells."""
+    try:
+        return value(state).double().numpy()
+    except (AttributeError, TypeError, IndexError):
+        return None

@@ -47,6 +47,8 @@ class Gap:
     """What could not be measured, and why, a sentence each."""
     worlds: int
     seed: int
+    still: bool = False
+    """Nothing moves, so nothing can be told."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -121,11 +123,16 @@ def measure(
         raise BadInput("the recordings are too short, or hold no signal of the robot that could be compared.")
     if still(found, components, noise):
         why = "nothing moves in the recordings, and nothing was asked to: every simulator that stands still agrees with them."
-        return Gap(names, None, None, None, (), findings, (f"Cannot tell how far, because {why}",), worlds, seed)
+        return Gap(names, None, None, None, (), findings, (f"Cannot tell how far, because {why}",), worlds, seed, True)
     report(0.0, "predicting")
-    distance = far(robot, found, noise, belief, seed, threads, lambda share: report(0.5 * share, "predicting"))
     unsaid: list[str] = []
-    if distance.replay is None:
+    try:
+        distance = far(robot, found, noise, belief, seed, threads, lambda share: report(0.5 * share, "predicting"))
+    except BadInput as error:
+        # A robot that falls at once leaves little, but why it did may show in that.
+        distance = None
+        unsaid.append(f"Cannot tell how far, because {error}")
+    if distance is not None and distance.replay is None:
         unsaid.append("Cannot tell for how long a replay holds, because no stretch without a hole is long enough.")
     parts, lived = stretches(robot, controller, episodes, found), []
     e = belief.sample(np.random.default_rng(seed + 1), worlds)

@@ -24,6 +24,7 @@ from isthmus.gap.segments import Segments
 from isthmus.identify.descend import CLOSE, Normal, Point, descend, information
 from isthmus.identify.ensemble import Draws
 from isthmus.identify.information import Direction, undetermined
+from isthmus.identify.narrow import WIDTHS, narrow
 from isthmus.identify.prior import Prior, prior
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Space, Target
@@ -32,8 +33,8 @@ from isthmus.world.factors import Normal as NormalFactor
 
 ROUNDS = 4
 """Of fitting and then taking the noise from what is left."""
-STEPS, FOLLOWED = 40, 10
-"""Of one round, at most. What an observer leaves hangs on the numbers so much that a round is better spent on new noise."""
+STEPS = 40
+"""Of one round, at most."""
 SETTLED = 0.03
 """The noise has settled when no component changes by a larger share."""
 INSIDE = 4.0
@@ -174,16 +175,15 @@ def settled(
     start: np.ndarray,
     rounds: int = ROUNDS,
     report: Callable[[int, float], None] = lambda step, cost: None,
-    most: int = 0,
+    most: int = STEPS,
     close: float = CLOSE,
     xi: np.ndarray | None = None,
 ) -> tuple[Point, Normal, int]:
     """The minimum nearest to `start`, (all,), with the noise that goes with it, which the residual has from then on; and steps.
 
-    A round takes at most `most` of them (0: as usual), and ends when one gains less than `close` per parameter. `xi`,
-    (S, 2 nv), is where the starts begin.
+    A round takes at most `most` of them, and ends when one gains less than `close` per parameter. `xi`, (S, 2 nv), is where
+    the starts begin. Where an observer follows the robot, derivatives are wide at first and narrower from round to round.
     """
-    most = most or (FOLLOWED if residual.followed else STEPS)
     z = np.clip(residual.space.unconstrained(start[residual.columns]), -INSIDE, INSIDE)
     steps = 0
 
@@ -192,8 +192,13 @@ def settled(
         steps += 1
         report(steps, cost)
 
+    widths = WIDTHS
     while True:
-        at, found = descend(residual, before, z, start, xi, most, count, close)
+        if residual.followed:
+            at, found = narrow(residual, before, z, start, widths, count)
+            widths = WIDTHS[-2:]
+        else:
+            at, found = descend(residual, before, z, start, xi, most, count, close)
         z, xi, rounds = at.z, at.xi, rounds - 1
         sigma = remaining(residual, found, before)
         if rounds <= 0 or np.nanmax(np.abs(sigma / residual.noise - 1.0)) < SETTLED:

@@ -49,7 +49,10 @@ def verdict_section(why: Diagnosis) -> Section:
     parts = [f'<p class="big">{escape(why.headline)}</p>']
     if why.verdict is not None:
         if why.verdict.cause is not None:
-            parts.append(paragraph(f"What to do: {why.advice[0][1].action.replace('`', '')}."))
+            first = why.advice[0][1]
+            parts.append(paragraph(f"What to do: {first.action.replace('`', '')}."))
+            if first.gain:
+                parts.append(paragraph(f"What to expect: {first.gain}."))
         rows = [[percent(h.p), h.cause, text.sentence if h.p >= NAMED else ""] for h, text in why.advice]
         parts.append(table(["probability", "cause", "what speaks for it"], rows))
         clues = [[c.cause, c.name, f"{c.evidence:.1f}"] for c in why.evidence.clues] if why.evidence else []
