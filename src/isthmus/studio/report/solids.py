@@ -1,0 +1,176 @@
+"""A robot's model as a few hundred flat faces, small enough to be drawn by a page without help.
+
+Every geom becomes a convex solid: primitives with few corners, meshes the hull of their outermost points. A picture is made by
+drawing faces from far to near, which is right only where faces are small against the robot; so long ones are cut.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+from scipy.spatial import ConvexHull, QhullError
+
+from isthmus.studio.shapes import Geom, colour, kind_of, shown, surface
+
+FACES = 2400
+"""Of a scene, about: solids of a robot with many parts have fewer corners."""
+CORNERS = (12, 48)
+"""Of a mesh's solid, fewest and most."""
+MOST_SOLIDS = 160
+"""The largest ones of a robot with more."""
+LONGEST = 0.22
+"""Of a face, in units of the robot's radius."""
+AROUND = 10
+"""Corners of a circle."""
+FLAT = 1e-3
+"""Directions that differ by less are one face."""
+
+
+@dataclass(frozen=True)
+class Solid:
+    """A convex part that moves with one body."""
+
+    body: int
+    moves: bool
+    """Whether that body can."""
+    light: float
+    """0 to 1: dark parts of the model stay darker than others."""
+    corners: np.ndarray
+    """(v, 3) in the body's frame, m."""
+    faces: tuple[tuple[int, ...], ...]
+    """Corners of each face, counter-clockwise seen from outside."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is drawn of a model. Poses of all of its bodies make a picture."""
+
+    solids: tuple[Solid, ...]
+    radius: float
+    """m, of the robot as it is at home."""
+    ground: float | None
+    """Height of the level ground, m; None where there is none."""
+    base: int
+    """Body that can go away; 0 if the robot is fixed in place."""
+
+    @property
+    def moving(self) -> list[Solid]:
+        """Those that a picture must hold: what can move, or all of a robot that cannot."""
+        return [s for s in self.solids if s.moves] or list(self.solids)
+
+    @property
+    def bodies(self) -> list[int]:
+        """Those with a solid."""
+        return sorted({s.body for s in self.solids})
+
+
+def scene(model: mujoco.MjModel, base: str = "") -> Scene:
+    """`base` names the free body to look at; by default the first."""
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    grounds = (Geom.mjGEOM_PLANE, Geom.mjGEOM_HFIELD)
+    geoms = sorted((g for g in shown(model) if kind_of(model, g) not in grounds), key=lambda g: -model.geom_rbound[g])
+    geoms = sorted(geoms[:MOST_SOLIDS])
+    own = [g for g in geoms if model.body_weldid[model.geom_bodyid[g]]] or geoms
+    places = data.geom_xpos[own] if own else np.zeros((1, 3))
+    away = np.linalg.norm(places - (places.min(0) + places.max(0)) / 2, axis=1) + (model.geom_rbound[own] if own else 0.1)
+    radius = float(away.max())
+    corners = int(np.clip(FACES / max(len(geoms), 1) / 2, *CORNERS))
+    solids = [solid for g in geoms if (solid := _solid(model, g, corners, LONGEST * radius)) is not None]
+    level = [g for g in shown(model) if kind_of(model, g) == Geom.mjGEOM_PLANE and data.geom_xmat[g, 8] > 1.0 - FLAT]
+    free = [int(b) for b, kind in zip(model.jnt_bodyid, model.jnt_type, strict=True) if kind == mujoco.mjtJoint.mjJNT_FREE]
+    named = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, base) if base else -1
+    return Scene(
+        solids=tuple(solids),
+        radius=radius,
+        ground=float(data.geom_xpos[level[0], 2]) if level else None,
+        base=named if named in free else (free[0] if free else 0),
+    )
+
+
+def _solid(model: mujoco.MjModel, geom: int, corners: int, longest: float) -> Solid | None:
+    points = _points(model, geom, corners)
+    try:
+        hull = ConvexHull(points)
+    except (QhullError, ValueError):
+        return None  # flat or empty
+    turn = np.zeros(9)
+    mujoco.mju_quat2Mat(turn, model.geom_quat[geom])
+    placed = points @ turn.reshape(3, 3).T + model.geom_pos[geom]
+    pieces = [piece for face in _faces(hull) for piece in _cut(placed[face], longest)]
+    joined, index = np.unique(np.concatenate(pieces).round(6), axis=0, return_inverse=True)
+    ends = np.cumsum([len(p) for p in pieces])
+    faces = tuple(tuple(int(i) for i in part) for part in np.split(index.ravel(), ends[:-1]))
+    light = float(colour(model, geom)[:3] @ [0.3, 0.6, 0.1])
+    body = int(model.geom_bodyid[geom])
+    return Solid(body, bool(model.body_weldid[body]), light, joined, faces)
+
+
+def _points(model: mujoco.MjModel, geom: int, corners: int) -> np.ndarray:
+    """Corners of a convex solid around a geom, (v, 3), in its own frame."""
+    kind, size = kind_of(model, geom), model.geom_size[geom]
+    turns = np.arange(AROUND) * 2 * np.pi / AROUND
+    ring = np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    if kind == Geom.mjGEOM_CYLINDER:
+        return np.concatenate([np.insert(size[0] * ring, 2, z, axis=1) for z in (-size[1], size[1])])
+    if kind in (Geom.mjGEOM_SPHERE, Geom.mjGEOM_ELLIPSOID, Geom.mjGEOM_CAPSULE):
+        radii = size if kind == Geom.mjGEOM_ELLIPSOID else np.full(3, size[0])
+        half = size[1] if kind == Geom.mjGEOM_CAPSULE else 0.0
+        rings = []
+        for up in (-1.0, 1.0):
+            for angle in (0.0, 0.25 * np.pi):
+                part = np.insert(np.cos(angle) * ring, 2, up * np.sin(angle), axis=1)
+                rings.append(part * radii + [0.0, 0.0, up * half])
+            rings.append(np.array([[0.0, 0.0, up * (radii[2] + half)]]))
+        return np.unique(np.concatenate(rings).round(9), axis=0)
+    points = surface(model, geom)[0]
+    if len(points) <= max(corners, 8):
+        return points
+    # The outermost points in directions spread evenly over the sphere.
+    i = np.arange(corners) + 0.5
+    polar, around = np.arccos(1 - 2 * i / corners), np.pi * (1 + 5**0.5) * i
+    ways = np.stack([np.cos(around) * np.sin(polar), np.sin(around) * np.sin(polar), np.cos(polar)], axis=1)
+    return points[np.unique((points @ ways.T).argmax(axis=0))]
+
+
+def _faces(hull: ConvexHull) -> list[np.ndarray]:
+    """Corners of every flat face, counter-clockwise seen from outside."""
+    normals, points = hull.equations[:, :3], hull.points
+    keys = np.concatenate([normals / FLAT, hull.equations[:, 3:] / (FLAT * np.ptp(points, axis=0).max())], axis=1)
+    groups: list[tuple[np.ndarray, set[int]]] = []
+    for key, triangle in zip(keys, hull.simplices, strict=True):
+        near = next((members for other, members in groups if np.abs(other - key).max() < 1.0), None)
+        if near is None:
+            groups.append((key, near := set()))
+        near |= set(triangle.tolist())
+    out = []
+    for key, members in groups:
+        face = np.array(sorted(members))
+        normal = key[:3] / np.linalg.norm(key[:3])
+        across = np.cross(normal, [1.0, 0, 0] if abs(normal[0]) < 0.9 else [0, 1.0, 0])
+        about = points[face] - points[face].mean(axis=0)
+        out.append(face[np.argsort(np.arctan2(about @ np.cross(normal, across), about @ across))])
+    return out
+
+
+def _cut(face: np.ndarray, longest: float) -> list[np.ndarray]:
+    """Convex pieces of a convex face, (v, 3), none longer than that."""
+    about = face - face.mean(axis=0)
+    direction = np.linalg.svd(about, full_matrices=False)[2][0]
+    along = about @ direction
+    if np.ptp(along) <= longest:
+        return [face]
+    along = along - (along.min() + along.max()) / 2
+    sides: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    for a, b, p, q in zip(along, np.roll(along, -1), face, np.roll(face, -1, axis=0), strict=True):
+        if a <= 0:
+            sides[0].append(p)
+        if a >= 0:
+            sides[1].append(p)
+        if a * b < 0:
+            middle = p + a / (a - b) * (q - p)
+            sides[0].append(middle)
+            sides[1].append(middle)
+    return [piece for side in sides for piece in _cut(np.array(side), longest)]
