@@ -13,9 +13,9 @@ from isthmus.studio.report.solids import Scene, Solid
 ASPECT = 4 / 3
 """Width over height of a picture."""
 MARGIN = 1.12
-FOLLOW = 7.0
+FOLLOW = 10.0
 """A robot that goes further than so many times its radius is followed, so that it is not drawn too small."""
-CLOSE = 1.9
+CLOSE = 3.0
 """Half the height of a picture that follows, in units of the robot's radius."""
 GLIDE = 0.4
 """s over which the path of a view that follows is smoothed."""
@@ -45,6 +45,10 @@ class Motion:
         """(…, v, 3) in the world."""
         turn = matrices(self.xquat[moments, solid.body])
         return np.einsum("...ij,vj->...vi", turn, solid.corners) + self.xpos[moments, solid.body][..., None, :]
+
+    def normals(self, solid: Solid, moment: int) -> np.ndarray:
+        """(f, 3) in the world."""
+        return solid.normals @ matrices(self.xquat[moment, solid.body]).T
 
 
 def motion(name: str, scene: Scene, model: mujoco.MjModel, time: np.ndarray, qpos: np.ndarray) -> Motion:
@@ -105,7 +109,8 @@ def view(motions: Sequence[Motion]) -> View:
         some = np.unique(np.linspace(0, len(m.time) - 1, LOOKED).astype(int))
         clouds.append(np.concatenate([m.corners(s, some) for s in m.scene.moving], axis=1))
         bases.append(m.xpos[some, m.scene.base][:, None])
-    azimuth = _azimuth(np.concatenate([(c - b if m.scene.base else c).reshape(-1, 3) for m, c, b in zip(motions, clouds, bases, strict=True)]))
+    own = [c - b if m.scene.base else c for m, c, b in zip(motions, clouds, bases, strict=True)]
+    azimuth = _azimuth(np.concatenate([c.reshape(-1, 3) for c in own]))
     R = axes(azimuth, ELEVATION)
     low, high = _box(np.concatenate([c.reshape(-1, 3) for c in clouds]) @ R.T)
     half = _half(low, high)

@@ -75,7 +75,7 @@
   }
 
   function ground(g, d, height, A, c, k, ink) {
-    var step = d.view.cell, n = 8, x0 = Math.round(c[0] / step), y0 = Math.round(c[1] / step);
+    var step = d.ground.cell, n = d.ground.cells, x0 = Math.round(c[0] / step), y0 = Math.round(c[1] / step);
     function point(i, j, first) {
       var p = turned([i * step, j * step, height], A, c);
       if (first) g.moveTo(k * p[0], -k * p[1]); else g.lineTo(k * p[0], -k * p[1]);
@@ -144,6 +144,20 @@
     });
   }
 
+  // Where the base has been.
+  function trail(g, d, m, base, t, A, c, k) {
+    g.beginPath();
+    for (var i = 0; i < m.time.length && m.time[i] <= t; i++) {
+      var q = m.pose[i], p = turned([q[7 * base] * d.unit, q[7 * base + 1] * d.unit, q[7 * base + 2] * d.unit], A, c);
+      if (i) g.lineTo(k * p[0], -k * p[1]); else g.moveTo(k * p[0], -k * p[1]);
+    }
+    g.globalAlpha = 0.6;
+    g.lineWidth = 1.5;
+    g.strokeStyle = "rgb(" + m.colour + ")";
+    g.stroke();
+    g.globalAlpha = 1;
+  }
+
   // How far the middle of the furthest solid is from where another motion has it, m.
   function apart(a, b) {
     var most = 0;
@@ -210,9 +224,13 @@
           ground(g, d, scene.ground, A, c, k, ink);
           shade(g, scene, all[i].world, A, c, k);
         }
+        if (scene.base !== null) {
+          if (same && behind.checked) trail(g, d, motions[0], scene.base, t, A, c, k);
+          trail(g, d, m, scene.base, t, A, c, k);
+        }
         if (same && behind.checked) ghost(g, d, scene, all[0].world, A, c, k, motions[0].colour);
         robot(g, d, scene, all[i].world, A, c, k, m.colour);
-        shown[i].note.textContent = same ? apart(all[0].world, all[i].world).toFixed(2) + " m apart" : "";
+        shown[i].note.textContent = same ? apart(all[0].world, all[i].world).toFixed(2) + " m apart" : "\u00a0";
       });
       clock.textContent = (d.clock + t).toFixed(2) + " s";
       range.value = Math.round(1000 * (t - start) / (end - start));

@@ -20,7 +20,7 @@ from isthmus.errors import BadInput
 from isthmus.studio.report.motion import Motion, View, view
 from isthmus.studio.report.page import embedded
 from isthmus.studio.report.solids import Scene
-from isthmus.studio.report.strip import BRIGHT, COLOURS, DARK, GHOST, LIGHT, cell, strip
+from isthmus.studio.report.strip import BRIGHT, CELLS, COLOURS, DARK, GHOST, LIGHT, cell, strip
 
 SCRIPT = files("isthmus.studio.report").joinpath("player.js").read_text()
 FINE = 2000
@@ -56,11 +56,12 @@ def _data(motions: Sequence[Motion], seen: View, clock: float) -> dict[str, Any]
         "unit": float(f"{unit:.6g}"),
         "turn": TURN,
         "clock": clock,
-        "light": (LIGHT / np.linalg.norm(LIGHT)).round(4).tolist(),
+        "light": LIGHT.round(4).tolist(),
         "dark": DARK,
         "bright": BRIGHT,
         "ghost": GHOST,
-        "view": {"azimuth": round(seen.azimuth, 4), "elevation": round(seen.elevation, 4), "half": seen.half, "cell": cell(seen.half)},
+        "view": {"azimuth": seen.azimuth, "elevation": seen.elevation, "half": seen.half},
+        "ground": {"cell": cell(seen.half), "cells": CELLS},
         "scenes": [_scene(s, unit) for s in scenes],
         "motions": [_motion(m, c, which(m), i, unit) for i, (m, c) in enumerate(zip(motions, seen.centres, strict=True))],
     }
@@ -78,7 +79,8 @@ def _scene(s: Scene, unit: float) -> dict[str, Any]:
         }
         for solid in s.solids
     ]
-    return {"ground": s.ground, "solids": solids}
+    base = bodies.index(s.base) if s.base in bodies else None
+    return {"ground": s.ground, "base": base if s.base else None, "solids": solids}
 
 
 def _motion(m: Motion, centres: np.ndarray, scene: int, i: int, unit: float) -> dict[str, Any]:

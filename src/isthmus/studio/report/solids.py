@@ -41,6 +41,8 @@ class Solid:
     """(v, 3) in the body's frame, m."""
     faces: tuple[tuple[int, ...], ...]
     """Corners of each face, counter-clockwise seen from outside."""
+    normals: np.ndarray
+    """(f, 3) the directions in which they look."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,13 @@ def _solid(model: mujoco.MjModel, geom: int, corners: int, longest: float) -> So
     faces = tuple(tuple(int(i) for i in part) for part in np.split(index.ravel(), ends[:-1]))
     light = float(colour(model, geom)[:3] @ [0.3, 0.6, 0.1])
     body = int(model.geom_bodyid[geom])
-    return Solid(body, bool(model.body_weldid[body]), light, joined, faces)
+    normals = np.array([_normal(joined[list(face)]) for face in faces])
+    return Solid(body, bool(model.body_weldid[body]), light, joined, faces, normals)
+
+
+def _normal(face: np.ndarray) -> np.ndarray:
+    n = np.cross(face, np.roll(face, -1, axis=0)).sum(axis=0)
+    return n / max(float(np.linalg.norm(n)), 1e-15)
 
 
 def _points(model: mujoco.MjModel, geom: int, corners: int) -> np.ndarray:
