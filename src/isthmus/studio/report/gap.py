@@ -121,7 +121,9 @@ def _worst(robot: Robot, w: Worst, names: tuple[str, ...]) -> str:
         f"From {w.start:.2f} s to {end:.2f} s of {names[w.recording]} the simulator predicts worst: it is off by {w.error:.3g} "
         "times what the right one would be. It begins where the robot was, and gets the recorded targets and nothing else."
     )
-    notes = ["Left, what the sensors tell of the robot; right, the simulator, with the recorded robot behind it."]
+    notes = [
+        "Recorded: what the sensors tell of the robot. Simulated: the same seconds, with the recorded robot behind, paler."
+    ]
     if w.walked:
         notes.append("Nothing measures where a walking robot is: its place is worked out from the feet on the ground.")
     elif w.unseen:

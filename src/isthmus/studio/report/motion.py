@@ -107,18 +107,23 @@ def view(motions: Sequence[Motion]) -> View:
     clouds, bases = [], []
     for m in motions:
         some = np.unique(np.linspace(0, len(m.time) - 1, LOOKED).astype(int))
-        clouds.append(np.concatenate([m.corners(s, some) for s in m.scene.moving], axis=1))
+        clouds.append(np.concatenate([m.corners(s, some) for s in m.scene.own], axis=1))
         bases.append(m.xpos[some, m.scene.base][:, None])
     own = [c - b if m.scene.base else c for m, c, b in zip(motions, clouds, bases, strict=True)]
     azimuth = _azimuth(np.concatenate([c.reshape(-1, 3) for c in own]))
     R = axes(azimuth, ELEVATION)
-    low, high = _box(np.concatenate([c.reshape(-1, 3) for c in clouds]) @ R.T)
-    half = _half(low, high)
+    # Robots of one scene are to be compared, and share a place; others only share the scale.
+    boxes = []
+    for m in motions:
+        alike = [c.reshape(-1, 3) @ R.T for other, c in zip(motions, clouds, strict=True) if other.scene is m.scene]
+        boxes.append((np.min([c.min(axis=0) for c in alike], axis=0), np.max([c.max(axis=0) for c in alike], axis=0)))
+    half = max(_half(low, high) for low, high in boxes)
     radius = max(m.scene.radius for m in motions)
-    if half <= FOLLOW * radius or not all(m.scene.base for m in motions):
-        middle = (low + high) / 2 @ R
-        return View(azimuth, ELEVATION, half, tuple(np.tile(middle, (len(m.time), 1)) for m in motions))
-    return View(azimuth, ELEVATION, CLOSE * radius, tuple(_glide(m) for m in motions))
+    if half > FOLLOW * radius and all(m.scene.base for m in motions):
+        return View(azimuth, ELEVATION, CLOSE * radius, tuple(_glide(m) for m in motions))
+    middles = [(low + high) / 2 @ R for low, high in boxes]
+    centres = tuple(np.tile(middle, (len(m.time), 1)) for m, middle in zip(motions, middles, strict=True))
+    return View(azimuth, ELEVATION, half, centres)
 
 
 def _azimuth(cloud: np.ndarray) -> float:
@@ -127,10 +132,6 @@ def _azimuth(cloud: np.ndarray) -> float:
     thin = vectors[:, 0] if values[0] < 0.9 * values[1] else np.array([0.0, -1.0])
     thin = thin if thin @ [0.3, -1.0] > 0 else -thin
     return float(np.arctan2(thin[1], thin[0]) + ASIDE)
-
-
-def _box(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return points.min(axis=0), points.max(axis=0)
 
 
 def _half(low: np.ndarray, high: np.ndarray) -> float:

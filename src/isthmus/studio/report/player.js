@@ -93,7 +93,7 @@
   function shade(g, scene, world, A, c, k) {
     g.beginPath();
     scene.solids.forEach(function (s, i) {
-      if (!s.moves) return;
+      if (!s.own) return;
       var flat = world[i].slice();
       for (var j = 2; j < flat.length; j += 3) flat[j] = scene.ground;
       var p = turned(flat, A, c);
@@ -241,7 +241,7 @@
     }
     function tick(now) {
       if (!playing || !visible) return;
-      var step = Math.min(0.1, (now - due) / 1000);
+      var step = Math.min(0.1, Math.max(0, (now - due) / 1000));
       due = now;
       if (t < end) t = Math.min(end, t + step * +speed.value);
       else if ((rest += step) > 0.8) { t = start; rest = 0; }

@@ -38,6 +38,8 @@ def player(motions: Sequence[Motion], caption: str, clock: float = 0.0) -> str:
         raise BadInput("a player needs motions of two moments or more.")
     seen = view(motions)
     title = ", ".join(m.name for m in motions)
+    if any(m.scene.ground is not None for m in motions):
+        caption += f" Squares on the ground are {cell(seen.half):g} m wide."
     text = embedded(_data(motions, seen, clock))
     return (
         f'<figure class="player"><div class="strip">{strip(motions, seen, title, clock)}</div>'
@@ -68,11 +70,11 @@ def _data(motions: Sequence[Motion], seen: View, clock: float) -> dict[str, Any]
 
 
 def _scene(s: Scene, unit: float) -> dict[str, Any]:
-    bodies = s.bodies
+    bodies, own = s.bodies, s.own
     solids = [
         {
             "body": bodies.index(solid.body),
-            "moves": solid.moves,
+            "own": any(solid is other for other in own),
             "light": round(solid.light, 2),
             "corners": (solid.corners / unit).round().astype(int).ravel().tolist(),
             "faces": solid.faces,

@@ -10,18 +10,24 @@ from dataclasses import dataclass
 
 import mujoco
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial import ConvexHull, QhullError
 
 from isthmus.studio.shapes import Geom, colour, kind_of, shown, surface
 
 FACES = 2400
 """Of a scene, about: solids of a robot with many parts have fewer corners."""
-CORNERS = (12, 48)
+CORNERS = (12, 40)
 """Of a mesh's solid, fewest and most."""
 MOST_SOLIDS = 160
 """The largest ones of a robot with more."""
 LONGEST = 0.22
 """Of a face, in units of the robot's radius."""
+MOST_PIECES, SMALL = 16, 0.1
+"""Of a mesh: the largest ones, and the least size in units of the whole."""
+SIMPLE = 42
+"""Corners of a solid that is left as it is: all primitives have fewer."""
 AROUND = 10
 """Corners of a circle."""
 FLAT = 1e-3
@@ -58,9 +64,9 @@ class Scene:
     """Body that can go away; 0 if the robot is fixed in place."""
 
     @property
-    def moving(self) -> list[Solid]:
-        """Those that a picture must hold: what can move, or all of a robot that cannot."""
-        return [s for s in self.solids if s.moves] or list(self.solids)
+    def own(self) -> list[Solid]:
+        """Those that a picture must hold: what can move, and what is fixed but no larger than that; not a rail or a wall."""
+        return [s for s in self.solids if s.moves or _size(s.corners) < self.radius] or list(self.solids)
 
     @property
     def bodies(self) -> list[int]:
@@ -73,27 +79,28 @@ def scene(model: mujoco.MjModel, base: str = "") -> Scene:
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     grounds = (Geom.mjGEOM_PLANE, Geom.mjGEOM_HFIELD)
-    geoms = sorted((g for g in shown(model) if kind_of(model, g) not in grounds), key=lambda g: -model.geom_rbound[g])
-    geoms = sorted(geoms[:MOST_SOLIDS])
+    geoms = [g for g in shown(model) if kind_of(model, g) not in grounds]
     own = [g for g in geoms if model.body_weldid[model.geom_bodyid[g]]] or geoms
     places = data.geom_xpos[own] if own else np.zeros((1, 3))
     away = np.linalg.norm(places - (places.min(0) + places.max(0)) / 2, axis=1) + (model.geom_rbound[own] if own else 0.1)
     radius = float(away.max())
-    corners = int(np.clip(FACES / max(len(geoms), 1) / 2, *CORNERS))
-    solids = [solid for g in geoms if (solid := _solid(model, g, corners, LONGEST * radius)) is not None]
+    parts = [(g, points) for g in geoms for points in _parts(model, g)]
+    parts = sorted(parts, key=lambda part: -_size(part[1]))[:MOST_SOLIDS]
+    corners = int(np.clip(FACES / max(len(parts), 1) / 2, *CORNERS))
+    made = [_solid(model, g, _outermost(points, corners), LONGEST * radius) for g, points in parts]
     level = [g for g in shown(model) if kind_of(model, g) == Geom.mjGEOM_PLANE and data.geom_xmat[g, 8] > 1.0 - FLAT]
     free = [int(b) for b, kind in zip(model.jnt_bodyid, model.jnt_type, strict=True) if kind == mujoco.mjtJoint.mjJNT_FREE]
     named = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, base) if base else -1
     return Scene(
-        solids=tuple(solids),
+        solids=tuple(solid for solid in made if solid is not None),
         radius=radius,
         ground=float(data.geom_xpos[level[0], 2]) if level else None,
         base=named if named in free else (free[0] if free else 0),
     )
 
 
-def _solid(model: mujoco.MjModel, geom: int, corners: int, longest: float) -> Solid | None:
-    points = _points(model, geom, corners)
+def _solid(model: mujoco.MjModel, geom: int, points: np.ndarray, longest: float) -> Solid | None:
+    """The hull of points, (v, 3), in the geom's frame."""
     try:
         hull = ConvexHull(points)
     except (QhullError, ValueError):
@@ -116,13 +123,13 @@ def _normal(face: np.ndarray) -> np.ndarray:
     return n / max(float(np.linalg.norm(n)), 1e-15)
 
 
-def _points(model: mujoco.MjModel, geom: int, corners: int) -> np.ndarray:
-    """Corners of a convex solid around a geom, (v, 3), in its own frame."""
+def _parts(model: mujoco.MjModel, geom: int) -> list[np.ndarray]:
+    """Points of convex parts that make up a geom, (v, 3) each, in its own frame."""
     kind, size = kind_of(model, geom), model.geom_size[geom]
     turns = np.arange(AROUND) * 2 * np.pi / AROUND
     ring = np.stack([np.cos(turns), np.sin(turns)], axis=1)
     if kind == Geom.mjGEOM_CYLINDER:
-        return np.concatenate([np.insert(size[0] * ring, 2, z, axis=1) for z in (-size[1], size[1])])
+        return [np.concatenate([np.insert(size[0] * ring, 2, z, axis=1) for z in (-size[1], size[1])])]
     if kind in (Geom.mjGEOM_SPHERE, Geom.mjGEOM_ELLIPSOID, Geom.mjGEOM_CAPSULE):
         radii = size if kind == Geom.mjGEOM_ELLIPSOID else np.full(3, size[0])
         half = size[1] if kind == Geom.mjGEOM_CAPSULE else 0.0
@@ -132,11 +139,33 @@ def _points(model: mujoco.MjModel, geom: int, corners: int) -> np.ndarray:
                 part = np.insert(np.cos(angle) * ring, 2, up * np.sin(angle), axis=1)
                 rings.append(part * radii + [0.0, 0.0, up * half])
             rings.append(np.array([[0.0, 0.0, up * (radii[2] + half)]]))
-        return np.unique(np.concatenate(rings).round(9), axis=0)
-    points = surface(model, geom)[0]
-    if len(points) <= max(corners, 8):
+        return [np.unique(np.concatenate(rings).round(9), axis=0)]
+    points, triangles = surface(model, geom)
+    return _pieces(points, triangles) if kind == Geom.mjGEOM_MESH else [points]
+
+
+def _pieces(points: np.ndarray, triangles: np.ndarray) -> list[np.ndarray]:
+    """Those of a mesh that hang together, the largest ones: often a mesh is many parts, with nothing between them."""
+    # Meshes may hold a corner once for every face.
+    points, same = np.unique(points.round(6), axis=0, return_inverse=True)
+    triangles, n = same.ravel()[triangles], len(points)
+    edges = np.concatenate([triangles[:, [0, 1]], triangles[:, [1, 2]]])
+    _, names = connected_components(coo_array((np.ones(len(edges)), edges.T), shape=(n, n)), directed=False)
+    order = np.argsort(names, kind="stable")
+    pieces = np.split(points[order], np.flatnonzero(np.diff(names[order])) + 1)
+    largest = sorted(pieces, key=lambda piece: -_size(piece))[:MOST_PIECES]
+    return [piece for piece in largest if _size(piece) > SMALL * _size(points)]
+
+
+def _size(points: np.ndarray) -> float:
+    """Diagonal of the box around them."""
+    return float(np.linalg.norm(np.ptp(points, axis=0))) if len(points) else 0.0
+
+
+def _outermost(points: np.ndarray, corners: int) -> np.ndarray:
+    """At most so many of the points, in directions spread evenly over the sphere."""
+    if len(points) <= max(corners, SIMPLE):
         return points
-    # The outermost points in directions spread evenly over the sphere.
     i = np.arange(corners) + 0.5
     polar, around = np.arccos(1 - 2 * i / corners), np.pi * (1 + 5**0.5) * i
     ways = np.stack([np.cos(around) * np.sin(polar), np.sin(around) * np.sin(polar), np.cos(polar)], axis=1)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 
 import numpy as np
+from scipy.spatial import ConvexHull, QhullError
 
 from isthmus.studio.report.motion import ASPECT, Motion, View, apart
 from isthmus.studio.report.svg import frame
@@ -43,7 +44,9 @@ def strip(motions: Sequence[Motion], view: View, title: str, clock: float = 0.0)
     box = f"{-SIZE} {-SIZE / ASPECT:.0f} {2 * SIZE} {2 * SIZE / ASPECT:.0f}"
     parts = []
     for k, second in enumerate(seconds):
-        parts.append(f'<text class="axis" x="{LEFT + (k + 0.5) * width:.0f}" y="12" text-anchor="middle">{clock + second:.2f} s</text>')
+        parts.append(
+            f'<text class="axis" x="{LEFT + (k + 0.5) * width:.0f}" y="12" text-anchor="middle">{clock + second:.2f} s</text>'
+        )
     for i, m in enumerate(motions):
         top = TOP + i * (height + LINE)
         parts.append(f'<text x="{LEFT}" y="{top + 13:.0f}">{escape(m.name)}</text>')
@@ -51,7 +54,7 @@ def strip(motions: Sequence[Motion], view: View, title: str, clock: float = 0.0)
             x, y = LEFT + k * width, top + LINE
             size = f'x="{x:.1f}" y="{y:.1f}" width="{width - 4:.1f}" height="{height - 3:.1f}"'
             parts.append(f'<svg {size} viewBox="{box}">{_picture(motions, i, second, view)}</svg>')
-            if i and m.scene is motions[0].scene:
+            if i and k and m.scene is motions[0].scene:
                 text = f"{apart(motions[0], m, second):.2g} m apart"
                 parts.append(f'<text class="axis" x="{x + width - 6:.0f}" y="{top + 13:.0f}" text-anchor="end">{text}</text>')
     return frame("".join(parts), WIDTH, round(TOP + len(motions) * (height + LINE)), title)
@@ -70,8 +73,8 @@ def _picture(motions: Sequence[Motion], i: int, second: float, view: View) -> st
         parts.append(f'<path class="trail" stroke="{_hex(_colour(i))}" d="{_trail(m, now, flat)}"/>')
     if i and m.scene is motions[0].scene:
         other = motions[0]
-        outline = "".join(_path(f) for f, *_ in _faces(other, other.at(second), view.axes, flat))
-        parts.append(f'<path fill="{_hex(_colour(0))}" opacity="{GHOST}" d="{outline}"/>')
+        shapes = [flat(other.corners(s, other.at(second))) for s in other.scene.solids]
+        parts.append(f'<path fill="{_hex(_colour(0))}" opacity="{GHOST}" d="{_outlines(shapes)}"/>')
     parts.append('<g fill="currentColor" stroke="currentColor" stroke-linejoin="round">')
     for f, normal, light in sorted(_faces(m, now, view.axes, flat), key=lambda face: face[0][:, 2].mean()):
         parts.append(f'<path color="{_hex(_shaded(_colour(i), normal, light))}" d="{_path(f)}"/>')
@@ -98,12 +101,20 @@ def _shaded(colour: np.ndarray, normal: np.ndarray, light: float) -> np.ndarray:
 
 
 def _shade(m: Motion, now: int, flat: Flat) -> str:
-    """The shadow right below, of all faces that look up: going round the same way, they add up to one."""
+    """The shadow right below."""
+    assert m.scene.ground is not None
+    height = np.array([0.0, 0.0, m.scene.ground])
+    return _outlines([flat(m.corners(s, now) * [1.0, 1.0, 0.0] + height) for s in m.scene.own])
+
+
+def _outlines(shapes: Sequence[np.ndarray]) -> str:
+    """Of convex solids in the picture, (v, 3) each. All go round the same way, so that together they cover just once."""
     out = ""
-    for s in m.scene.moving:
-        below = flat(m.corners(s, now) * [1.0, 1.0, 0.0] + [0.0, 0.0, m.scene.ground])
-        up = m.normals(s, now)[:, 2] > 0
-        out += "".join(_path(below[list(face)]) for face, seen in zip(s.faces, up, strict=True) if seen)
+    for points in shapes:
+        try:
+            out += _path(points[ConvexHull(points[:, :2]).vertices])
+        except QhullError:
+            continue  # seen from its edge
     return out
 
 
