@@ -90,7 +90,8 @@ h3{font-size:1rem;margin:1.2rem 0 .3rem}
 .panel{background:var(--soft);border-radius:6px;overflow:hidden}.panel canvas{display:block;width:100%;aspect-ratio:4/3;
 cursor:grab;touch-action:pan-y}.label{display:flex;justify-content:space-between;flex-wrap:wrap;gap:0 .6rem;
 padding:.35rem .6rem}.label b{font-weight:600}.label b::before{content:"";display:inline-block;width:.65em;height:.65em;
-border-radius:50%;margin-right:.4em;background:var(--own)}.bar{display:flex;flex-wrap:wrap;align-items:center;gap:.4rem .7rem;padding:.5rem 0}
+border-radius:50%;margin-right:.4em;background:var(--own)}
+.bar{display:flex;flex-wrap:wrap;align-items:center;gap:.4rem .7rem;padding:.5rem 0}
 .bar button{font:inherit;width:2.4rem;height:2rem;border:1px solid var(--rule);border-radius:4px;background:var(--soft);
 color:var(--ink);cursor:pointer}.bar input[type=range]{flex:1 1 8rem;accent-color:var(--near)}
 .bar output{font-variant-numeric:tabular-nums;min-width:4.2rem;text-align:right}.bar label{font-size:.9rem;color:var(--quiet)}
