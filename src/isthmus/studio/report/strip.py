@@ -33,7 +33,7 @@ DARK, BRIGHT = 0.42, 0.42
 def cell(half: float) -> float:
     """Size of the ground's squares, m: a round number that fits the view."""
     power = 10.0 ** np.floor(np.log10(half))
-    return float(max(c * power for c in (0.1, 0.25, 0.5, 1.0) if c * power <= 0.5 * half))
+    return float(max(c * power for c in (0.1, 0.25, 0.5, 1.0, 2.5) if c * power <= 0.5 * half))
 
 
 def strip(motions: Sequence[Motion], view: View, title: str, clock: float = 0.0) -> str:
