@@ -116,9 +116,9 @@ def _worst(robot: Robot, w: Worst, names: tuple[str, ...]) -> str:
     drawn = scene(robot.model, robot.base)
     pair = (("recorded", w.recorded), ("simulated", w.simulated))
     motions = [motion(name, drawn, robot.model, w.time, qpos) for name, qpos in pair]
-    end = w.start + float(w.time[-1])
+    end, name = w.start + float(w.time[-1]), Path(names[w.recording]).name
     text = (
-        f"From {w.start:.2f} s to {end:.2f} s of {Path(names[w.recording]).name} the simulator predicts worst: it is off by {w.error:.3g} "
+        f"From {w.start:.2f} s to {end:.2f} s of {name} the simulator predicts worst: it is off by {w.error:.3g} "
         "times what the right one would be. It begins where the robot was, and gets the recorded targets and nothing else."
     )
     notes = [
