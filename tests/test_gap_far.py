@@ -153,6 +153,8 @@ def test_the_report_needs_nothing_from_outside(files, capsys):
     assert targets
     assert targets <= set(re.findall(r'id="([\w-]+)"', text))  # every point leads to its episode and second
     assert "Verdict" not in text
+    assert text.count('<figure class="player">') == 1  # the worst seconds
+    assert len(text) < 1_500_000
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ def run(args: Args) -> int:
         from isthmus.files import atomic_write
         from isthmus.studio.report.gap import gap_page, verdict_section
 
-        atomic_write(args.out, gap_page(found, show.plain(record), verdict_section(why) if why else None).encode())
+        verdict = verdict_section(why) if why else None
+        atomic_write(args.out, gap_page(found, show.plain(record), verdict, robot).encode())
     if args.json:
         show.emit(record | {"report": str(args.out) if args.out else None, "seconds": time.perf_counter() - began})
         return 0

@@ -105,6 +105,10 @@ class Predictor:
             typical = np.nanmedian(np.abs(error), axis=0) / NORMAL_MEDIAN
         return np.maximum(np.nan_to_num(typical, nan=1.0), 1.0)[None]
 
+    def starts(self, e: np.ndarray) -> np.ndarray:
+        """ξ, (S, 2 nv), that suits the warm-up in the world e, (d,); (S, 0) of a robot that is followed."""
+        return np.zeros((len(self.seen), 0)) if self.whole.followed else self._start(e)[0]
+
     def _start(self, e: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         key = e.tobytes()
         if key not in self._starts:

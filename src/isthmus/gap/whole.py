@@ -1,6 +1,7 @@
 """All that is measured of the gap between recordings and a simulator.
 
 recordings -> suspect -> tracks -> noise -> far        the simulator against each short piece of a recording
+                                         -> worst      the seconds that it predicts worst, as motion
                                          -> closed     the controller in the loop, in worlds of the belief
                                             -> behaviour, coverage
 """
@@ -26,6 +27,7 @@ from isthmus.gap.residual import Components
 from isthmus.gap.suspect import cleaned, suspect
 from isthmus.gap.suspect.finding import Finding
 from isthmus.gap.tracks import own_rate, tracks
+from isthmus.gap.worst import Worst, worst
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -47,6 +49,7 @@ class Gap:
     """What could not be measured, and why, a sentence each."""
     worlds: int
     seed: int
+    worst: Worst | None = None
     still: bool = False
     """Nothing moves, so nothing can be told."""
 
@@ -55,6 +58,7 @@ class Gap:
             "score": asdict(self.far.score) | {"unit": "noise", "level": 0.95} if self.far else None,
             "prediction": _prediction(self.far) if self.far else None,
             "replay": _replay(self.far) if self.far and self.far.replay else None,
+            "worst": _worst(self.worst, self.names) if self.worst else None,
             "behaviour": _behaviour(self.behaviour) if self.behaviour else None,
             "coverage": _coverage(self.coverage, self.names) if self.coverage else None,
             "learned": [asdict(r) for r in self.regions],
@@ -80,6 +84,11 @@ def _replay(f: Far) -> dict[str, Any]:
     assert f.replay is not None
     r = f.replay
     return {"lost_after": asdict(r.lost_after), "lost": vars(r.lost), "possible": r.possible, "length": float(r.time[-1])}
+
+
+def _worst(w: Worst, names: Sequence[str]) -> dict[str, Any]:
+    where = {"file": names[w.recording], "recording": w.recording, "start": w.start, "length": float(w.time[-1])}
+    return where | {"error": w.error, "unit": "noise"}
 
 
 def _behaviour(b: Behaviour) -> dict[str, Any]:
@@ -123,15 +132,17 @@ def measure(
         raise BadInput("the recordings are too short, or hold no signal of the robot that could be compared.")
     if still(found, components, noise):
         why = "nothing moves in the recordings, and nothing was asked to: every simulator that stands still agrees with them."
-        return Gap(names, None, None, None, (), findings, (f"Cannot tell how far, because {why}",), worlds, seed, True)
+        return Gap(names, None, None, None, (), findings, (f"Cannot tell how far, because {why}",), worlds, seed, still=True)
     report(0.0, "predicting")
     unsaid: list[str] = []
     try:
-        distance = far(robot, found, noise, belief, seed, threads, lambda share: report(0.5 * share, "predicting"))
+        distance = far(robot, found, noise, belief, seed, threads, lambda share: report(0.45 * share, "predicting"))
     except BadInput as error:
         # A robot that falls at once leaves little, but why it did may show in that.
         distance = None
         unsaid.append(f"Cannot tell how far, because {error}")
+    report(0.45, "looking for the worst seconds")
+    seconds = worst(robot, found, noise, belief.median(), threads)
     if distance is not None and distance.replay is None:
         unsaid.append("Cannot tell for how long a replay holds, because no stretch without a hole is long enough.")
     parts, lived = stretches(robot, controller, episodes, found), []
@@ -145,7 +156,8 @@ def measure(
     covered = coverage(robot, lived, seed=seed) if lived else None
     if not lived:
         unsaid.append("Cannot tell what the policy does, because it was in charge for less than a second.")
-    return Gap(names, distance, done, covered, tuple(regions(robot, found)), findings, tuple(unsaid), worlds, seed)
+    known = tuple(regions(robot, found))
+    return Gap(names, distance, done, covered, known, findings, tuple(unsaid), worlds, seed, seconds)
 
 
 def check(robot: Robot, controller: Controller, episode: Episode, name: str) -> None:

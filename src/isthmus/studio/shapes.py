@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import mujoco
 import numpy as np
 import trimesh
-import viser
+
+if TYPE_CHECKING:
+    import viser
 
 Geom = mujoco.mjtGeom
 HIDDEN_GROUP = 3

@@ -13,8 +13,13 @@ from isthmus.diagnose.words import NAMED, percent
 from isthmus.gap.coverage import Coverage
 from isthmus.gap.far import Far
 from isthmus.gap.whole import Gap
+from isthmus.gap.worst import Worst
+from isthmus.sim.robot import Robot
 from isthmus.studio.report import scatter
+from isthmus.studio.report.motion import motion
 from isthmus.studio.report.page import Section, figure, folded, page, paragraph, table
+from isthmus.studio.report.player import SCRIPT, player
+from isthmus.studio.report.solids import scene
 from isthmus.studio.report.svg import Line, chart, spans
 
 LISTED = 20
@@ -23,10 +28,12 @@ WIDEST = 8.0
 """Half-widths of the worlds' interval at which a dot is drawn at the edge."""
 
 
-def gap_page(found: Gap, record: dict[str, Any], verdict: Section | None = None) -> str:
-    """`record` is what `isthmus gap --json` prints; it goes into the file, too."""
+def gap_page(found: Gap, record: dict[str, Any], verdict: Section | None = None, robot: Robot | None = None) -> str:
+    """`record` is what `isthmus gap --json` prints; it goes into the file, too. `robot` is to be seen in its worst seconds."""
     sections = [verdict] if verdict is not None else []
     sections.append(Section("How far", _far(found), "far"))
+    if robot is not None and found.worst is not None:
+        sections.append(Section("The worst seconds", _worst(robot, found.worst, found.names), "worst"))
     if found.behaviour is not None:
         sections.append(Section("What the robot does", _behaviour(found), "behaviour"))
     if found.coverage is not None:
@@ -41,7 +48,7 @@ def gap_page(found: Gap, record: dict[str, Any], verdict: Section | None = None)
     data: dict[str, Any] = {"record": record}
     if found.coverage is not None:
         data["scatter"] = scatter.data(found.coverage, found.names)
-    return page(title, sections, data, scatter.SCRIPT)
+    return page(title, sections, data, scatter.SCRIPT + SCRIPT)
 
 
 def verdict_section(why: Diagnosis) -> Section:
@@ -106,6 +113,25 @@ def _replay(f: Far) -> str:
         f"allow {r.possible:.2g} s."
     )
     return figure(svg, "Typical distance of a replay from the recording.") + paragraph(text)
+
+
+def _worst(robot: Robot, w: Worst, names: tuple[str, ...]) -> str:
+    drawn = scene(robot.model, robot.base)
+    pair = (("recorded", w.recorded), ("simulated", w.simulated))
+    motions = [motion(name, drawn, robot.model, w.time, qpos) for name, qpos in pair]
+    end, name = w.start + float(w.time[-1]), Path(names[w.recording]).name
+    text = (
+        f"From {w.start:.2f} s to {end:.2f} s of {name} the simulator predicts worst: it is off by {w.error:.3g} "
+        "times what the right one would be. It begins where the robot was, and gets the recorded targets and nothing else."
+    )
+    notes = [
+        "Recorded: what the sensors tell of the robot. Simulated: the same seconds, with the recorded robot behind, paler."
+    ]
+    if w.walked:
+        notes.append("Nothing measures where a walking robot is: its place is worked out from the feet on the ground.")
+    elif w.unseen:
+        notes.append(f"No sensor measures {', '.join(w.unseen)} in full: what is missing is drawn as simulated.")
+    return paragraph(text) + player(motions, " ".join(notes), w.start)
 
 
 def _behaviour(found: Gap) -> str:

@@ -40,17 +40,22 @@ def folded(title: str, html: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{html}</details>"
 
 
+def embedded(data: dict[str, Any]) -> str:
+    """As JSON for the inside of a script element."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # A text in the data must not be able to end the script.
+    return text.replace("</", "<\\/").replace("<!--", "<\\u0021--")
+
+
 def page(title: str, sections: Sequence[Section], data: dict[str, Any] | None = None, script: str = "") -> str:
     """`data` is for the script, and for whoever reads the file with a program."""
     opened = lambda s: f'<section id="{escape(s.name)}">' if s.name else "<section>"  # noqa: E731
     body = "".join(f"{opened(s)}<h2>{escape(s.title)}</h2>{s.html}</section>" for s in sections)
-    # A text in the data must not be able to end the script.
-    text = json.dumps(data or {}, ensure_ascii=False, allow_nan=False).replace("</", "<\\/").replace("<!--", "<\\!--")
     return (
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}</style></head><body><h1>{escape(title)}</h1>{body}"
-        f'<script type="application/json" id="data">{text}</script><script>{script}</script></body></html>\n'
+        f'<script type="application/json" id="data">{embedded(data or {})}</script><script>{script}</script></body></html>\n'
     )
 
 
@@ -81,7 +86,19 @@ th{color:var(--quiet);font-weight:500}.r{text-align:right}tr:target{background:v
 details{margin:.6rem 0}summary{cursor:pointer;color:var(--near)}code{font-size:.85em;overflow-wrap:anywhere}
 select{font:inherit;background:var(--soft);color:var(--ink);border:1px solid var(--rule);border-radius:4px;padding:.2rem}
 h3{font-size:1rem;margin:1.2rem 0 .3rem}
-@media (max-width:600px){svg text{font-size:17px}td,th{white-space:nowrap}}
+.panels{display:grid;grid-template-columns:repeat(var(--n),1fr);gap:.5rem}
+.panel{background:var(--soft);border-radius:6px;overflow:hidden}.panel canvas{display:block;width:100%;aspect-ratio:4/3;
+cursor:grab;touch-action:pan-y}.label{display:flex;justify-content:space-between;flex-wrap:wrap;gap:0 .6rem;
+padding:.35rem .6rem}.label b{font-weight:600}.label b::before{content:"";display:inline-block;width:.65em;height:.65em;
+border-radius:50%;margin-right:.4em;background:var(--own)}
+.bar{display:flex;flex-wrap:wrap;align-items:center;gap:.4rem .7rem;padding:.5rem 0}
+.bar button{font:inherit;width:2.4rem;height:2rem;border:1px solid var(--rule);border-radius:4px;background:var(--soft);
+color:var(--ink);cursor:pointer}.bar input[type=range]{flex:1 1 8rem;accent-color:var(--near)}
+.bar output{font-variant-numeric:tabular-nums;min-width:4.2rem;text-align:right}.bar label{font-size:.9rem;color:var(--quiet)}
+svg .sky{fill:var(--soft)}svg .cells{stroke:var(--rule);stroke-width:1;fill:none}
+svg .trail{fill:none;stroke-width:3;opacity:.6}svg .shade{fill:#141923;opacity:.16}
+@media screen{.player.on .strip{display:none}}@media print{.player .strip{break-inside:avoid}}
+@media (max-width:600px){svg text{font-size:17px}td,th{white-space:nowrap}.label,.label span{display:block}}
 #card{min-height:3.2rem;background:var(--soft);padding:.5rem .8rem;border-radius:6px}
 """ + "".join(
     f"svg .line.c{i}{{stroke:var(--c{i})}}svg .band.c{i},svg .dot.c{i},svg .name.c{i}{{fill:var(--c{i})}}" for i in range(8)
