@@ -157,10 +157,14 @@ def _robot(manifest: Manifest, name: str, where: str) -> tuple[Robot, Any]:
 
 
 def _tell(found: Gap, seconds: float) -> None:
+    from isthmus.gap.answers import told
+
     for finding in found.findings:
         show.say(f"{'suspect' if finding.refused else 'note'}: {finding}")
     for line in found.cannot_tell:
         show.say(line, "yellow")
+    for line in told(found.answers):
+        show.say(f"note: {line}")
     if found.far is not None:
         _tell_far(found)
     if found.behaviour is not None:

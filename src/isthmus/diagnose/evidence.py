@@ -12,6 +12,7 @@ from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
 from isthmus.diagnose.base import AMISS, Base, base
 from isthmus.diagnose.link import Packets, packets
+from isthmus.diagnose.noise import noises
 from isthmus.diagnose.parrot import Parrot, parrot
 from isthmus.diagnose.wiring import Undone, compared
 from isthmus.gap.suspect import cleaned
@@ -88,7 +89,8 @@ def gather(
     report(0.7, "undoing mistakes")
     undone = compared(robot, found, belief, at, threads) if at.fitted.times > AMISS else []
     report(0.9, "repeating the controller")
-    clues = sorted([*_clues(at, belief), *map(_mistake, undone)], key=lambda c: -c.evidence)
+    noisy = [Clue("sensor", n.text, n.evidence, value=n.sigma) for n in noises(robot, found, belief) if n.evidence > 0]
+    clues = sorted([*_clues(at, belief), *map(_mistake, undone), *noisy], key=lambda c: -c.evidence)
     said = parrot(controller, episodes)
     soft = at.quadratic.told(soft=True).evidence - at.quadratic.told().evidence
     values = belief.space.subset(at.fitted.names).from_unconstrained(at.fitted.point.z)

@@ -29,6 +29,7 @@ ACTION: dict[Cause, str] = {
     "link": "repair the network, or train with longer delays",
     "controller": "export again, and run that file: what ran was not this controller, or its memory was not its own",
 }
+NOISY = "filter this signal in the robot's bridge, or widen the randomization to hold its noise and train again"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Advice:
 
 
 def advice(hypothesis: Hypothesis, evidence: Evidence, belief: Belief) -> Advice:
-    return Advice(_sentence(hypothesis, evidence, belief), ACTION[hypothesis.cause])
+    noisy = hypothesis.clue is not None and " noise of " in hypothesis.clue.name
+    return Advice(_sentence(hypothesis, evidence, belief), NOISY if noisy else ACTION[hypothesis.cause])
 
 
 def _sentence(h: Hypothesis, evidence: Evidence, belief: Belief) -> str:

@@ -38,7 +38,7 @@ class Stretch:
     target: np.ndarray
     """(T, m)"""
     operator: Mapping[str, np.ndarray]
-    """(T, k) per signal of the operator."""
+    """(T, k) per signal of the operator; (T, n, k) where n worlds are each asked for something else."""
     before: np.ndarray
     """(k, width) what the policy saw before, from when it took over, and what the operator asked, (k, …) per signal."""
     asked_before: Mapping[str, np.ndarray]
@@ -157,7 +157,7 @@ def relive(
     engine.reset(engine.all, qpos, qvel, np.tile(stretch.sent, (n, 1, 1)))
     y, u = np.full((n, T, robot.contract.width), np.nan), np.full((n, T, robot.contract.target.size), np.nan)
     crowd = Crowd(controller, Fit.by_name(controller.manifest, robot.contract), n)
-    everyone = lambda asked, t: {name: np.broadcast_to(rows[t], (n, rows.shape[1])) for name, rows in asked.items()}  # noqa: E731
+    everyone = lambda asked, t: {name: np.broadcast_to(rows[t], (n, rows.shape[-1])) for name, rows in asked.items()}  # noqa: E731
     for t in range(len(stretch.before)):
         crowd(stretch.before[t][None], everyone(stretch.asked_before, t), np.empty_like(u[:, 0]), np.array([0]))
     crowd.remember()

@@ -2,7 +2,7 @@
 
 recordings -> suspect -> tracks -> noise -> far        the simulator against each short piece of a recording
                                          -> closed     the controller in the loop, in worlds of the belief
-                                            -> behaviour, coverage
+                                            -> behaviour, coverage, answers
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
 from isthmus.errors import BadInput
+from isthmus.gap.answers import Answer, answers
 from isthmus.gap.behaviour import Behaviour, behaviour
 from isthmus.gap.closed import relive, stretches
 from isthmus.gap.coverage import Coverage, coverage
@@ -47,6 +48,8 @@ class Gap:
     """What could not be measured, and why, a sentence each."""
     worlds: int
     seed: int
+    answers: tuple[Answer, ...] = ()
+    """Of the policy to its commands, in the simulator."""
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -55,6 +58,7 @@ class Gap:
             "replay": _replay(self.far) if self.far and self.far.replay else None,
             "behaviour": _behaviour(self.behaviour) if self.behaviour else None,
             "coverage": _coverage(self.coverage, self.names) if self.coverage else None,
+            "commands": [a.to_dict() for a in self.answers],
             "learned": [asdict(r) for r in self.regions],
             "findings": [f.to_dict() for f in self.findings],
             "cannot_tell": list(self.cannot_tell),
@@ -138,7 +142,8 @@ def measure(
     covered = coverage(robot, lived, seed=seed) if lived else None
     if not lived:
         unsaid.append("Cannot tell what the policy does, because it was in charge for less than a second.")
-    return Gap(names, distance, done, covered, tuple(regions(robot, found)), findings, tuple(unsaid), worlds, seed)
+    learned, heard = tuple(regions(robot, found)), answers(robot, controller, parts[0], belief.median(), threads) if parts else ()
+    return Gap(names, distance, done, covered, learned, findings, tuple(unsaid), worlds, seed, tuple(heard))
 
 
 def check(robot: Robot, controller: Controller, episode: Episode, name: str) -> None:
