@@ -147,7 +147,7 @@ def implicit(robot: Robot, step: float) -> Engine:
     return Engine(other, 1, threads=1)
 
 
-@pytest.mark.parametrize(("step", "cause"), [(STEP, "outside"), (0.001, "nothing")])
+@pytest.mark.parametrize(("step", "cause"), [pytest.param(STEP, "outside", marks=pytest.mark.slow), (0.001, "nothing")])
 def test_a_drive_that_is_integrated_implicitly_is_diagnosed_as_inertia(step, cause, tmp_path):
     """(I + h kd) v' = I v + h (kp (u - q) - kd v): an implicit servo turns as if h kd were added to its rotor's inertia."""
     robot = servo()
