@@ -76,6 +76,10 @@ def run(args: Args) -> int:
     if args.why and found.far is not None:
         with show.bar("looking for the cause") as bar:
             why = _why(robot, controller, episodes, belief, found.findings, bar.update)
+    elif args.why:
+        from isthmus.diagnose.whole import Diagnosis
+
+        why = Diagnosis(found.cannot_tell[0])
     record: dict[str, Any] = {
         "kind": "gap",
         "robot": robot.name,
@@ -99,7 +103,7 @@ def run(args: Args) -> int:
     if args.json:
         show.emit(record | {"report": str(args.out) if args.out else None, "seconds": time.perf_counter() - began})
         return 0
-    if why is not None:
+    if why is not None and found.far is not None:
         _tell_why(why)
     _tell(found, time.perf_counter() - began)
     if args.out is not None:

@@ -7,7 +7,7 @@ worlds of its own: it gets what simulated sensors say and the operator's recorde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,6 +76,15 @@ def stretches(robot: Robot, controller: Controller, episodes: Sequence[Episode],
             first, track, length = best
             part = slice(first, first + min(length, round(LONGEST * rate)))
             out.append(_stretch(robot, controller, reader, episode, track, part))
+    return out
+
+
+def charged(robot: Robot, episodes: Sequence[Episode], found: Sequence[Track]) -> list[Track]:
+    """The ticks in which the policy was in charge, without those in which the robot got up or sat down; side by side."""
+    out = []
+    for track in found:
+        mine = _in_charge(episodes[track.recording], track, robot.contract.rate)
+        out.append(replace(track, target=track.target[mine], measured=track.measured[mine]))
     return out
 
 

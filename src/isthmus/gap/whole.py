@@ -18,7 +18,7 @@ from isthmus.deploy.controller import Controller
 from isthmus.errors import BadInput
 from isthmus.gap.answers import Answer, answers
 from isthmus.gap.behaviour import Behaviour, behaviour
-from isthmus.gap.closed import relive, stretches
+from isthmus.gap.closed import charged, relive, stretches
 from isthmus.gap.coverage import Coverage, coverage
 from isthmus.gap.far import Far, far, still
 from isthmus.gap.noise import floor
@@ -123,9 +123,9 @@ def measure(
     noise = floor(found, components)
     if not np.isfinite(noise).any():
         raise BadInput("the recordings are too short, or hold no signal of the robot that could be compared.")
-    if still(found, components, noise):
+    if still(charged(robot, episodes, found), components, noise):
         why = "nothing moves in the recordings, and nothing was asked to: every simulator that stands still agrees with them."
-        return Gap(names, None, None, None, (), findings, (f"Cannot tell how far, because {why}",), worlds, seed)
+        return Gap(names, None, None, None, (), findings, (f"Cannot tell how far or why, because {why}",), worlds, seed)
     report(0.0, "predicting")
     distance = far(robot, found, noise, belief, seed, threads, lambda share: report(0.5 * share, "predicting"))
     unsaid: list[str] = []
