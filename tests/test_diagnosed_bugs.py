@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,7 +123,11 @@ def servo() -> Robot:
         factor("kp", "motor:hinge/kp", (0.3, 3.0), (0.85, 1.15)),
         factor("kd", "motor:hinge/kd", (0.3, 3.0), (0.75, 1.3)),
     )
-    kept = [p for p in PENDULUM.space.params if p.name not in ("strength", "com_x", "com_z", "rod_mass", "payload", "encoder_offset")]
+    kept = [
+        p
+        for p in PENDULUM.space.params
+        if p.name not in ("strength", "com_x", "com_z", "rod_mass", "payload", "encoder_offset")
+    ]
     space = Space((*kept, *(r.param for r in ranges)))
     known = {p.name: PENDULUM.prior.interval(p.name, 1.0) for p in kept}
     prior = Belief.over(space, known | {r.param.name: r.prior for r in ranges if r.prior})
@@ -138,7 +141,9 @@ def implicit(robot: Robot, step: float) -> Engine:
     """The same robot in an engine that integrates its servo implicitly."""
     own = f'<position name="hinge" joint="hinge" kp="{KP}" kv="{KD}"/>'
     viscous = PENDULUM.motors.viscous[0]
-    xml = robot.xml.replace('<motor name="hinge" joint="hinge"/>', own).replace('axis="0 -1 0"', f'axis="0 -1 0" damping="{viscous}"')
+    xml = robot.xml.replace('<motor name="hinge" joint="hinge"/>', own).replace(
+        'axis="0 -1 0"', f'axis="0 -1 0" damping="{viscous}"'
+    )
     space = Space(tuple(p for p in robot.space.params if p.name.endswith(("noise", "delay"))))
     other = replace(
         robot, xml=xml, motors=Motors("native"), space=space, prior=Belief.over(space, {}), timestep=step,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -49,6 +49,8 @@ class Args:
     """Model or config file of the robot, where the controller's is not one of `isthmus list`."""
     why: bool = True
     """Look for the cause; --no-why only measures."""
+    space: Literal["pca", "learned"] = "pca"
+    """Space in which windows are compared: principal axes, or one that a network learns from simulated windows."""
     worlds: int = 64
     """Worlds in which the controller runs."""
     seed: int = 0
@@ -71,7 +73,9 @@ def run(args: Args) -> int:
     episodes, names = [read(path) for path in args.recordings], [str(p) for p in args.recordings]
     began = time.perf_counter()
     with show.bar(f"measuring {robot.name}") as bar:
-        found = measure(robot, task, controller, episodes, belief, names, args.worlds, args.seed, report=bar.update)
+        found = measure(
+            robot, task, controller, episodes, belief, names, args.worlds, args.seed, report=bar.update, space=args.space
+        )
     why = None
     if args.why and found.far is not None:
         with show.bar("looking for the cause") as bar:

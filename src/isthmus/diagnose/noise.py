@@ -1,7 +1,7 @@
 """Sensors that are noisier than was believed: a policy that never saw such noise shakes.
 
-    σ           of a signal, from its quietest moments: noise is always there, quick motion is not
-    evidence    n (log r - ½ (1 - r⁻²)),   r = σ / the largest that was believed: what white noise of n ticks says of its size
+σ           of a signal, from its quietest moments: noise is always there, quick motion is not
+evidence    n (log r - ½ (1 - r⁻²)),   r = σ / the largest that was believed: what white noise of n ticks says of its size
 """
 
 from __future__ import annotations

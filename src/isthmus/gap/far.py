@@ -33,7 +33,7 @@ LOST = 0.5
 CALM = 3.0
 """A signal that spreads by less than so many times its noise does not move."""
 SMALL, WHITE = 0.1, 0.6745 * np.sqrt(20.0)
-"""Of what can be asked: larger targets are asked for, noise or not. And the median of |third difference| of white noise, σ = 1."""
+"""Of what can be asked: larger targets are no noise. And the median of |third difference| of white noise, σ = 1."""
 WORLDS = 16
 """Of the belief, beside its middle."""
 FEWEST, MOST = 4, 120

@@ -19,7 +19,7 @@ from isthmus.errors import BadInput
 from isthmus.gap.answers import Answer, answers
 from isthmus.gap.behaviour import Behaviour, behaviour
 from isthmus.gap.closed import charged, relive, stretches
-from isthmus.gap.coverage import Coverage, coverage
+from isthmus.gap.coverage import Coverage, Space, coverage
 from isthmus.gap.far import Far, far, still
 from isthmus.gap.noise import floor
 from isthmus.gap.region import Region, regions
@@ -110,6 +110,7 @@ def measure(
     seed: int = 0,
     threads: int = 0,
     report: Callable[[float, str], None] = lambda share, what: None,
+    space: Space = "pca",
 ) -> Gap:
     """The gap of recordings to worlds of the belief; `task`, if there is one, says what the controller is for."""
     names = tuple(names) or tuple(f"recording {i + 1}" for i in range(len(episodes)))
@@ -139,10 +140,13 @@ def measure(
         lived.append((part, relive(robot, controller, part, e, seed + 2 + i, threads, go)))
     report(0.9, "comparing")
     done = behaviour(robot, task, lived) if lived else None
-    covered = coverage(robot, lived, seed=seed) if lived else None
+    covered = coverage(robot, lived, seed=seed, space=space) if lived else None
     if not lived:
         unsaid.append("Cannot tell what the policy does, because it was in charge for less than a second.")
-    learned, heard = tuple(regions(robot, found)), answers(robot, controller, parts[0], belief.median(), threads) if parts else ()
+    learned, heard = (
+        tuple(regions(robot, found)),
+        answers(robot, controller, parts[0], belief.median(), threads) if parts else (),
+    )
     return Gap(names, distance, done, covered, learned, findings, tuple(unsaid), worlds, seed, tuple(heard))
 
 
