@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from isthmus.data.contract import Law
+from isthmus.data.contract import Law, Signal
 from isthmus.data.episode import Episode
-from isthmus.deploy.controller import Controller, Manifest, save
+from isthmus.deploy.controller import Controller, Manifest, save, unpack
 from isthmus.files import content_hash
 from isthmus.identify.plant import lived
 from isthmus.sim.engine import Engine
@@ -74,3 +76,33 @@ def recorded(robot: Robot, controller: Controller, e: np.ndarray, ticks: int, se
         return controller.tick({name: y[0, slices[name]] for name in controller.manifest.inputs})[None].astype(float)
 
     return lived(engine, drive, ticks, np.random.default_rng(seed))
+
+
+def commanded(robot: Robot, targets: np.ndarray, dead: float, path: Path) -> tuple[Controller, Signal]:
+    """Plays targets, (T, 1), and adds a command, but for its first `dead` to either side."""
+    contract, push = robot.contract, Signal("command", "N·m", ("push",), low=(-1.0,), high=(1.0,))
+    played = following(robot, targets, Law((0.0,), {"joint_pos": ((0.0,),)}), path)
+    model = onnx.load_from_string(unpack(path.read_bytes(), str(path))[1])
+    graph = model.graph
+    graph.input.append(helper.make_tensor_value_info("command", TensorProto.FLOAT, [1, 1]))
+    graph.initializer.append(numpy_helper.from_array(np.array([[dead]], np.float32), "dead"))
+    (last,) = (n for n in graph.node if n.output[0] == "above")
+    added = [
+        helper.make_node("Sub", ["command", "dead"], ["over"]),
+        helper.make_node("Relu", ["over"], ["up"]),
+        helper.make_node("Add", ["command", "dead"], ["under"]),
+        helper.make_node("Neg", ["under"], ["lower"]),
+        helper.make_node("Relu", ["lower"], ["down"]),
+        helper.make_node("Sub", ["up", "down"], ["answer"]),
+        helper.make_node("Add", [last.input[0], "answer"], ["answered"]),
+    ]
+    at = list(graph.node).index(last)
+    last.input[0] = "answered"
+    nodes = [*list(graph.node)[:at], *added, *list(graph.node)[at:]]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    data = model.SerializeToString()
+    manifest = replace(played.manifest, operator=(push,), graph_hash=content_hash(data))
+    assert contract.target.size == 1
+    save(path, manifest, data)
+    return Controller.load(path), push

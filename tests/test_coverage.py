@@ -10,6 +10,7 @@ from isthmus.data.contract import Law
 from isthmus.gap.behaviour import behaviour
 from isthmus.gap.closed import Lived, relive, stretches
 from isthmus.gap.coverage import alike, conformal, coverage, left_out
+from isthmus.gap.embed import taught
 from isthmus.gap.region import regions
 from isthmus.gap.tracks import tracks
 from isthmus.gap.windows import labels, principal, windows
@@ -90,6 +91,38 @@ def test_a_shifted_world_is_found(controller, lived):
     spread = next(m for m in did.measures if m.name == "joint_pos spread")
     assert spread.outside
     assert spread.recorded > spread.ends[1]
+
+
+@pytest.mark.slow
+def test_a_learned_space_keeps_the_stated_share_of_alarms(lived):
+    stretch, worlds = lived
+    shares = []
+    for i in range(0, WORLDS, 4):
+        others = Lived(*(np.delete(x, i, axis=0) for x in (worlds.measured, worlds.target)))
+        as_real = replace_signals(stretch, worlds, i)
+        shares.append(coverage(PENDULUM, [(as_real, others)], alarms=0.05, space="learned").uncovered.rate)
+    assert np.mean(shares) < 0.12
+
+
+def test_a_learned_space_finds_a_shifted_world(controller, lived):
+    _, worlds = lived
+    e = PENDULUM.space.nominal.copy()
+    e[PENDULUM.space.index("strength")] = 1.5
+    e[PENDULUM.space.index("joint_damping")] = 0.0
+    found = coverage(PENDULUM, [(part(controller, e, 2), worlds)], space="learned")
+    assert found.uncovered.low > found.alarms
+    assert found.p_alike < 0.1
+    assert set(found.world % 2) == {1}, "what taught the space is not compared with"
+
+
+def test_a_learned_space_follows_a_curve_and_is_the_same_again():
+    angle = RNG(3).uniform(0, 2 * np.pi, 800)
+    many = np.stack([f(k * angle) for k in (1, 2, 3, 4, 5, 6) for f in (np.sin, np.cos)], axis=1)
+    space, axes = taught(many[:400], seed=1), principal(many[:400])
+    np.testing.assert_array_equal(space(many), taught(many[:400], seed=1)(many))
+    assert len(space.explained) < len(axes.explained)
+    beside = many[400:] * RNG(4).uniform(0.0, 0.3, (400, 1))
+    assert np.median(space(beside)[:, -1]) > 3 * np.median(space(many[400:])[:, -1])
 
 
 def test_thresholds_keep_their_rate():

@@ -352,7 +352,7 @@ def test_no_file_beside_the_graph_can_hold_a_scale(swing):
     ],
 )
 def test_a_wrong_zero_or_direction_shows_before_the_start_where_it_moves_the_pose(walk, tables, checks):
-    """A joint whose zero is in the middle looks the same both ways: that is left to `isthmus gap`."""
+    """A joint whose zero is in the middle looks the same both ways: that is for `isthmus gap`."""
     assert failed(walk, real(**tables)).keys() == checks
 
 
@@ -749,7 +749,7 @@ def test_stale_signals_are_not_acted_on(walk, silence, ended, tmp_path):
 # The table -------------------------------------------------------------------------------------------------------------------
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guides" / "deployment-bugs.md"
-VERDICTS = ("impossible", "caught at export", "caught at preflight", "caught by the guard", "left to `isthmus gap`")
+VERDICTS = ("impossible", "caught at export", "caught at preflight", "caught by the guard", "diagnosed")
 
 
 def rows() -> list[list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -14,6 +15,7 @@ from isthmus.cli.main import main
 from isthmus.data.contract import Law
 from isthmus.data.recording import write
 from isthmus.gap.bootstrap import block_draws, interval
+from isthmus.gap.closed import charged
 from isthmus.gap.far import HORIZONS, _by_signal, _root_mean, _scores, _squares, far, still
 from isthmus.gap.noise import floor
 from isthmus.gap.predict import Predictor, warmed
@@ -109,6 +111,23 @@ def test_standing_still_says_nothing_and_dead_motors_do():
     assert still(found, components, floor(found, components))
     moved, noise = planted(0.0, 1, 4.0)
     assert not still(moved, components, noise)
+    dead = [replace(t, target=waves(PENDULUM, 4.0, 0, 0.05)) for t in found]
+    assert not still(dead, components, floor(found, components))
+
+
+def test_a_policy_that_stands_says_nothing_though_it_answers_noise_and_the_robot_got_up_before():
+    rng = np.random.default_rng(0)
+    target = 0.01 * rng.standard_normal((400, 1))
+    target[:100] = waves(PENDULUM, 2.0, 0, 0.5)
+    episode = record(PENDULUM, PENDULUM.space.nominal, target, 1)
+    wanted = np.where(np.arange(400)[:, None] < 250, np.nan, target)
+    episode = replace(episode, wanted=wanted)
+    found, components = tracks([episode], PENDULUM.contract, 1.0 / RATE), Components(PENDULUM.contract)
+    noise = floor(found, components)
+    assert not still(found, components, noise)
+    assert still(charged(PENDULUM, [episode], found), components, noise)
+    louder = [replace(t, target=100.0 * t.target) for t in charged(PENDULUM, [episode], found)]
+    assert not still(louder, components, noise), "so much was asked for"
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +187,6 @@ def test_bad_input_is_one_sentence(files, capsys, recording, says):
 
 
 def test_another_controller_is_refused(files, capsys, tmp_path):
-    from dataclasses import replace
 
     from isthmus.data.reader import read
 
@@ -187,5 +205,6 @@ def test_a_recording_that_says_nothing_says_so(files, capsys):
     code, record_ = run(capsys, files / "a.controller", files / "still.mcap", "-o", files / "still.html")
     assert code == 0
     assert record_["score"] is None
-    assert record_["cannot_tell"][0].startswith("Cannot tell how far, because nothing moves")
-    assert "Cannot tell how far" in (files / "still.html").read_text()
+    assert record_["cannot_tell"][0].startswith("Cannot tell how far or why, because nothing moves")
+    assert record_["why"]["cause"] is None
+    assert "Cannot tell how far or why" in (files / "still.html").read_text()

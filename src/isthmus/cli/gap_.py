@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -44,6 +44,8 @@ class Args:
     """Model or config file of the robot, where the controller's is not one of `isthmus list`."""
     why: bool = True
     """Look for the cause; --no-why only measures."""
+    space: Literal["pca", "learned"] = "pca"
+    """Space in which windows are compared: principal axes, or one that a network learns from simulated windows."""
     worlds: int = 64
     """Worlds in which the controller runs."""
     seed: int = 0
@@ -66,13 +68,19 @@ def run(args: Args) -> int:
     episodes, names = [read(path) for path in args.recordings], [str(p) for p in args.recordings]
     began = time.perf_counter()
     with show.bar(f"measuring {robot.name}") as bar:
-        found = measure(robot, task, controller, episodes, belief, names, args.worlds, args.seed, report=bar.update)
+        found = measure(
+            robot, task, controller, episodes, belief, names, args.worlds, args.seed, report=bar.update, space=args.space
+        )
     why = None
     if args.why and not found.still:
         with show.bar("looking for the cause") as bar:
             from isthmus.diagnose.whole import diagnose
 
             why = diagnose(robot, controller, episodes, belief, found, task, report=bar.update)
+    elif args.why:
+        from isthmus.diagnose.whole import Diagnosis
+
+        why = Diagnosis(found.cannot_tell[0])
     if found.far is None and not found.still and (why is None or why.verdict is None):
         raise BadInput(found.cannot_tell[0])
     record: dict[str, Any] = {
@@ -99,7 +107,7 @@ def run(args: Args) -> int:
     if args.json:
         show.emit(record | {"report": str(args.out) if args.out else None, "seconds": time.perf_counter() - began})
         return 0
-    if why is not None:
+    if why is not None and found.far is not None:
         _tell_why(why)
     _tell(found, time.perf_counter() - began)
     if args.out is not None:
@@ -151,10 +159,14 @@ def _robot(manifest: Manifest, name: str, where: str) -> tuple[Robot, Any]:
 
 
 def _tell(found: Gap, seconds: float) -> None:
+    from isthmus.gap.answers import told
+
     for finding in found.findings:
         show.say(f"{'suspect' if finding.refused else 'note'}: {finding}")
     for line in found.cannot_tell:
         show.say(line, "yellow")
+    for line in told(found.answers):
+        show.say(f"note: {line}")
     if found.far is not None:
         _tell_far(found)
     if found.behaviour is not None:

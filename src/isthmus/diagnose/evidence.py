@@ -12,16 +12,20 @@ from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
 from isthmus.diagnose.base import AMISS, Base, base
 from isthmus.diagnose.link import Packets, packets
+from isthmus.diagnose.noise import noises
 from isthmus.diagnose.outcome import Outcome, Spread, outcome
 from isthmus.diagnose.parrot import Parrot, parrot
 from isthmus.diagnose.wiring import Undone, compared
+from isthmus.gap.closed import charged
 from isthmus.gap.suspect import cleaned
 from isthmus.gap.suspect.finding import Finding
-from isthmus.gap.tracks import own_rate, tracks
+from isthmus.gap.tracks import Track, own_rate, tracks
 from isthmus.gap.whole import Gap
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
+WALK = 3.0
+"""s of walking that are enough."""
 SHOWN = 12
 """Explanations that are kept, and at least the best one of every cause."""
 
@@ -92,13 +96,14 @@ def gather(
     """`findings` are those of `suspect`, whose samples are left out. `measured` is how far it is, where that is known."""
     whole = cleaned(episodes, findings)
     robot = robot.at_rate(own_rate(whole, robot.contract))
-    found = tracks(whole, robot.contract, 1.0 / robot.contract.rate)
+    found = walked(robot, whole, tracks(whole, robot.contract, 1.0 / robot.contract.rate))
     report(0.0, "fitting numbers")
     at = base(robot, found, belief, threads)
     report(0.7, "undoing mistakes")
     undone = compared(robot, found, belief, at, threads) if at.fitted.times > AMISS else []
     report(0.9, "repeating the controller")
-    clues = sorted([*_clues(at, belief), *map(_mistake, undone)], key=lambda c: -c.evidence)
+    noisy = [Clue("sensor", n.text, n.evidence, value=n.sigma) for n in noises(robot, found, belief) if n.evidence > 0]
+    clues = sorted([*_clues(at, belief), *map(_mistake, undone), *noisy], key=lambda c: -c.evidence)
     said = parrot(controller, episodes)
     soft = at.quadratic.told(soft=True).evidence - at.quadratic.told().evidence
     values = belief.space.subset(at.fitted.names).from_unconstrained(at.fitted.point.z)
@@ -111,6 +116,12 @@ def gather(
     first = {c.cause: c for c in reversed(clues)}
     kept = tuple(c for i, c in enumerate(clues) if i < SHOWN or first[c.cause] is c)
     return Evidence(kept, soft, at.fitted.times, packets(episodes), said, numbers, done)
+
+
+def walked(robot: Robot, episodes: Sequence[Episode], found: Sequence[Track]) -> list[Track]:
+    """Without the parts in which a robot on its feet got up or lay down: a belly on the ground is not what it is about."""
+    parts = charged(robot, episodes, found) if robot.feet else []
+    return parts if any(len(t) >= WALK * robot.contract.rate for t in parts) else list(found)
 
 
 def _clues(at: Base, belief: Belief) -> list[Clue]:

@@ -33,6 +33,7 @@ ACTION: dict[Cause, str] = {
     "link": "repair the network, or train with longer delays",
     "controller": "export again, and run that file: what ran was not this controller, or its memory was not its own",
 }
+NOISY = "filter this signal in the robot's bridge, or widen the randomization to hold its noise and train again"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class Advice:
 
 
 def advice(hypothesis: Hypothesis, evidence: Evidence, belief: Belief) -> Advice:
-    return Advice(_sentence(hypothesis, evidence, belief), ACTION[hypothesis.cause], gain(hypothesis.cause, evidence.outcome))
+    noisy = hypothesis.clue is not None and " noise of " in hypothesis.clue.name
+    action = NOISY if noisy else ACTION[hypothesis.cause]
+    return Advice(_sentence(hypothesis, evidence, belief), action, gain(hypothesis.cause, evidence.outcome))
 
 
 def gain(cause: Cause, outcome: Outcome | None) -> str:

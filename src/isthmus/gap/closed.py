@@ -7,7 +7,7 @@ worlds of its own: it gets what simulated sensors say and the operator's recorde
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -38,7 +38,7 @@ class Stretch:
     target: np.ndarray
     """(T, m)"""
     operator: Mapping[str, np.ndarray]
-    """(T, k) per signal of the operator."""
+    """(T, k) per signal of the operator; (T, n, k) where n worlds are each asked for something else."""
     before: np.ndarray
     """(k, width) what the policy saw before, from when it took over, and what the operator asked, (k, …) per signal."""
     asked_before: Mapping[str, np.ndarray]
@@ -79,6 +79,16 @@ def stretches(robot: Robot, controller: Controller, episodes: Sequence[Episode],
     return out
 
 
+def charged(robot: Robot, episodes: Sequence[Episode], found: Sequence[Track]) -> list[Track]:
+    """The parts in which the policy was in charge, without those in which the robot got up or sat down."""
+    out, rate = [], robot.contract.rate
+    for track in found:
+        edges = _edges(_in_charge(episodes[track.recording], track, rate))
+        for a, b in zip(edges[::2], edges[1::2], strict=True):
+            out.append(replace(track, start=track.start + a / rate, target=track.target[a:b], measured=track.measured[a:b]))
+    return out
+
+
 def _in_charge(episode: Episode, track: Track, rate: float) -> np.ndarray:
     """(T,) whether the policy was asked: in a recording that does not say, always."""
     wanted = np.asarray(np.isfinite(episode.wanted).all(axis=1))
@@ -94,12 +104,17 @@ def _held(episode: Episode, track: Track, rate: float) -> np.ndarray:
 
 
 def _longest(where: np.ndarray) -> tuple[int, int]:
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], where.astype(int), [0]])))
+    edges = _edges(where)
     starts, ends = edges[::2], edges[1::2]
     if not len(starts):
         return 0, 0
     i = int(np.argmax(ends - starts))
     return int(starts[i]), int(ends[i] - starts[i])
+
+
+def _edges(where: np.ndarray) -> np.ndarray:
+    """Where runs of ticks begin and end, in turn."""
+    return np.flatnonzero(np.diff(np.concatenate([[0], where.astype(int), [0]])))
 
 
 def _stretch(
@@ -157,7 +172,7 @@ def relive(
     engine.reset(engine.all, qpos, qvel, np.tile(stretch.sent, (n, 1, 1)))
     y, u = np.full((n, T, robot.contract.width), np.nan), np.full((n, T, robot.contract.target.size), np.nan)
     crowd = Crowd(controller, Fit.by_name(controller.manifest, robot.contract), n)
-    everyone = lambda asked, t: {name: np.broadcast_to(rows[t], (n, rows.shape[1])) for name, rows in asked.items()}  # noqa: E731
+    everyone = lambda asked, t: {name: np.broadcast_to(rows[t], (n, rows.shape[-1])) for name, rows in asked.items()}  # noqa: E731
     for t in range(len(stretch.before)):
         crowd(stretch.before[t][None], everyone(stretch.asked_before, t), np.empty_like(u[:, 0]), np.array([0]))
     crowd.remember()

@@ -1,6 +1,6 @@
 """What a recording shows that no simulated world does, and whether recordings and worlds are alike at all.
 
-distance     of a window to the nearest simulated one of another episode, on the principal axes
+distance     of a window to the nearest simulated one of another episode, on the principal axes or in a learned space
 threshold    that quantile of the distances of each simulated episode to all others which keeps the stated rate of false
              alarms: a recording that is one more draw from the belief raises no more
 alike        energy distance between recording and worlds; p by letting every world take the place of the recording
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -17,7 +18,8 @@ from scipy.spatial.distance import cdist
 
 from isthmus.data.rate import Rate
 from isthmus.gap.closed import Lived, Stretch
-from isthmus.gap.windows import Axes, labels, principal, ticks_of, windows
+from isthmus.gap.embed import Learned, taught
+from isthmus.gap.windows import Axes, Windows, labels, principal, ticks_of, windows
 from isthmus.sim.robot import Robot
 
 ALARMS = 0.01
@@ -26,6 +28,9 @@ SWAPS = 999
 """Exchanges of recordings and worlds that are tried, where there are more than so many."""
 CLOUD = 120
 """Windows of an episode that the energy distance looks at, at most."""
+
+
+Space = Literal["pca", "learned"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class Coverage:
     """How likely it would be so large if the recordings were worlds of the belief."""
     listed: tuple[Uncovered, ...]
     """The furthest first."""
-    axes: Axes
+    axes: Axes | Learned
     real: np.ndarray
     """(N, k + 1) places of the recorded windows; their recording, second and distance in units of the threshold, (N,)."""
     recording: np.ndarray
@@ -69,14 +74,25 @@ class Coverage:
     sim_second: np.ndarray
 
 
-def coverage(robot: Robot, parts: Sequence[tuple[Stretch, Lived]], alarms: float = ALARMS, seed: int = 0) -> Coverage | None:
-    """Of recordings against the worlds that lived through the same; None where there are no whole windows."""
+def coverage(
+    robot: Robot, parts: Sequence[tuple[Stretch, Lived]], alarms: float = ALARMS, seed: int = 0, space: Space = "pca"
+) -> Coverage | None:
+    """Of recordings against the worlds that lived through the same; None where there are no whole windows.
+
+    A learned space is taught by every second world; only the others are compared with.
+    """
     real = [windows(robot, s.measured[None], s.target[None]) for s, _ in parts]
     sim = [windows(robot, lived.measured, lived.target) for _, lived in parts]
     n = len(parts[0][1].target)
     if not all(len(w.features) for w in real) or not all(len(np.unique(w.episode)) > 1 for w in sim):
         return None
-    axes = principal(np.concatenate([w.features for w in sim]))
+    if space == "learned":
+        axes = taught(np.concatenate([_some(w, w.episode % 2 == 0).features for w in sim]), seed)
+        sim = [_some(w, w.episode % 2 == 1) for w in sim]
+        if not all(len(np.unique(w.episode)) > 1 for w in sim):
+            return None
+    else:
+        axes = principal(np.concatenate([w.features for w in sim]))
     real_at = [axes(w.features) for w in real]
     sim_at = [axes(w.features) for w in sim]
     # One episode is all that a world did, in all stretches; a recording stands beside the worlds of its own stretch.
@@ -119,6 +135,10 @@ def coverage(robot: Robot, parts: Sequence[tuple[Stretch, Lived]], alarms: float
         world=world,
         sim_second=np.concatenate([w.start for w in sim]),
     )
+
+
+def _some(w: Windows, which: np.ndarray) -> Windows:
+    return Windows(w.features[which], w.episode[which], w.start[which])
 
 
 def _nearest(cloud: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -169,7 +189,7 @@ def _thinned(x: np.ndarray) -> np.ndarray:
     return x[np.unique(np.linspace(0, len(x) - 1, CLOUD).round().astype(int))]
 
 
-def _why(mine: np.ndarray, nearest: np.ndarray, axes: Axes, names: tuple[str, ...], most: int = 3) -> tuple[str, ...]:
+def _why(mine: np.ndarray, nearest: np.ndarray, axes: Axes | Learned, names: tuple[str, ...], most: int = 3) -> tuple[str, ...]:
     """The numbers of a window that differ most from its nearest neighbour, averaged over its looks."""
     off = ((mine - nearest) / axes.scale).reshape(-1, len(names)).mean(0)
     order = np.argsort(-np.abs(off), kind="stable")[:most]

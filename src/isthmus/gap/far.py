@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.data.contract import Signal
 from isthmus.data.rate import Rate
 from isthmus.errors import BadInput
 from isthmus.gap.bootstrap import Measured, interval
@@ -31,6 +32,8 @@ LOST = 0.5
 """Of a signal's own spread: a prediction that is further off says no more than that the robot moves."""
 CALM = 3.0
 """A signal that spreads by less than so many times its noise does not move."""
+SMALL, WHITE = 0.1, 0.6745 * np.sqrt(20.0)
+"""Of what can be asked: larger targets are no noise. And the median of |third difference| of white noise, σ = 1."""
 WORLDS = 16
 """Of the belief, beside its middle."""
 FEWEST, MOST = 4, 120
@@ -74,12 +77,23 @@ class Replay:
 
 
 def still(found: Sequence[Track], components: Components, noise: np.ndarray) -> bool:
-    """Whether nothing moves, and nothing was asked to."""
+    """Whether nothing moves, and nothing was asked to: targets of a policy that stands only carry on its sensors' noise."""
+    if not found:
+        return False
     y = np.concatenate([components.unrolled(t.measured) for t in found])
     target = np.concatenate([t.target for t in found])
     with np.errstate(all="ignore"):
         moves = np.nanstd(y, axis=0) > CALM * noise
-    return not moves.any() and bool((np.ptp(target, axis=0) <= 1e-6 * (1.0 + np.abs(target).max(0))).all())
+    return len(y) > 0 and not moves.any() and _asked_nothing(target, components.contract.target)
+
+
+def _asked_nothing(target: np.ndarray, signal: Signal) -> bool:
+    """Whether targets, (T, m), stay where they are, but for noise that is small against what can be asked."""
+    span, size = np.ptp(target, axis=0), np.abs(target).max(0)
+    rough = np.median(np.abs(np.diff(target, 3, axis=0)), axis=0) / WHITE if len(target) > 3 else np.zeros(len(span))
+    room = np.array(signal.high) - np.array(signal.low) if signal.low and signal.high else size
+    noise = (target.std(0) <= CALM * rough) & (span <= SMALL * room)
+    return bool((noise | (span <= 1e-6 * (1.0 + size))).all())
 
 
 def far(

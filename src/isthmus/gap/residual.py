@@ -56,6 +56,7 @@ class Components:
     """What is compared: each component of each signal; of an attitude, the three numbers of the rotation between the two."""
 
     def __init__(self, contract: Contract):
+        self.contract = contract
         self.all: list[Component] = []
         self._plain: list[tuple[int, int]] = []
         self._attitudes: list[tuple[int, int]] = []

@@ -72,6 +72,8 @@ def check_contract(episode: Episode, contract: Contract) -> None:
         if other is None:
             raise BadInput(f"the recording is of {episode.contract.robot} and has no signal {mine.name!r} of {contract.robot}.")
         if mine.labels != other.labels or mine.units != other.units:
+            if episode.contract.robot != contract.robot:
+                raise BadInput(f"the recording is of {episode.contract.robot}, not of {contract.robot}.")
             raise BadInput(
                 f"{mine.name!r} of the recording has the labels {', '.join(other.labels)} in {other.unit}, "
                 f"but those of {contract.robot} are {', '.join(mine.labels)} in {mine.unit}."

@@ -3,7 +3,7 @@
 recordings -> suspect -> tracks -> noise -> far        the simulator against each short piece of a recording
                                          -> worst      the seconds that it predicts worst, as motion
                                          -> closed     the controller in the loop, in worlds of the belief
-                                            -> behaviour, coverage
+                                            -> behaviour, coverage, answers
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
 from isthmus.errors import BadInput
+from isthmus.gap.answers import Answer, answers
 from isthmus.gap.behaviour import Behaviour, behaviour
-from isthmus.gap.closed import relive, stretches
-from isthmus.gap.coverage import Coverage, coverage
+from isthmus.gap.closed import charged, relive, stretches
+from isthmus.gap.coverage import Coverage, Space, coverage
 from isthmus.gap.far import Far, far, still
 from isthmus.gap.noise import floor
 from isthmus.gap.region import Region, regions
@@ -50,6 +51,8 @@ class Gap:
     worlds: int
     seed: int
     worst: Worst | None = None
+    answers: tuple[Answer, ...] = ()
+    """Of the policy to its commands, in the simulator."""
     still: bool = False
     """Nothing moves, so nothing can be told."""
 
@@ -61,6 +64,7 @@ class Gap:
             "worst": _worst(self.worst, self.names) if self.worst else None,
             "behaviour": _behaviour(self.behaviour) if self.behaviour else None,
             "coverage": _coverage(self.coverage, self.names) if self.coverage else None,
+            "commands": [a.to_dict() for a in self.answers],
             "learned": [asdict(r) for r in self.regions],
             "findings": [f.to_dict() for f in self.findings],
             "cannot_tell": list(self.cannot_tell),
@@ -117,6 +121,7 @@ def measure(
     seed: int = 0,
     threads: int = 0,
     report: Callable[[float, str], None] = lambda share, what: None,
+    space: Space = "pca",
 ) -> Gap:
     """The gap of recordings to worlds of the belief; `task`, if there is one, says what the controller is for."""
     names = tuple(names) or tuple(f"recording {i + 1}" for i in range(len(episodes)))
@@ -130,9 +135,10 @@ def measure(
     noise = floor(found, components)
     if not np.isfinite(noise).any():
         raise BadInput("the recordings are too short, or hold no signal of the robot that could be compared.")
-    if still(found, components, noise):
+    if still(charged(robot, episodes, found), components, noise):
         why = "nothing moves in the recordings, and nothing was asked to: every simulator that stands still agrees with them."
-        return Gap(names, None, None, None, (), findings, (f"Cannot tell how far, because {why}",), worlds, seed, still=True)
+        nothing = (f"Cannot tell how far or why, because {why}",)
+        return Gap(names, None, None, None, (), findings, nothing, worlds, seed, still=True)
     report(0.0, "predicting")
     unsaid: list[str] = []
     try:
@@ -153,11 +159,12 @@ def measure(
         lived.append((part, relive(robot, controller, part, e, seed + 2 + i, threads, go)))
     report(0.9, "comparing")
     done = behaviour(robot, task, lived) if lived else None
-    covered = coverage(robot, lived, seed=seed) if lived else None
+    covered = coverage(robot, lived, seed=seed, space=space) if lived else None
     if not lived:
         unsaid.append("Cannot tell what the policy does, because it was in charge for less than a second.")
-    known = tuple(regions(robot, found))
-    return Gap(names, distance, done, covered, known, findings, tuple(unsaid), worlds, seed, seconds)
+    learned = tuple(regions(robot, found))
+    heard = tuple(answers(robot, controller, parts[0], belief.median(), threads)) if parts else ()
+    return Gap(names, distance, done, covered, learned, findings, tuple(unsaid), worlds, seed, seconds, heard)
 
 
 def check(robot: Robot, controller: Controller, episode: Episode, name: str) -> None:

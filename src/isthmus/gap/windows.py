@@ -122,10 +122,15 @@ class Axes:
 
 def principal(features: np.ndarray) -> Axes:
     """Of simulated windows, (N, features)."""
-    mean, scale = features.mean(0), features.std(0)
-    scale = np.maximum(scale, SMALL * max(float(np.median(scale)), 1e-9))
+    mean, scale = scaled(features)
     z = (features - mean) / scale
     _, s, axes = np.linalg.svd(z, full_matrices=False)
     share = s**2 / max(float((s**2).sum()), 1e-300)
     k = int(np.clip(np.searchsorted(np.cumsum(share), KEPT) + 1, min(2, len(share)), MOST))
     return Axes(mean, scale, axes[:k], share[:k])
+
+
+def scaled(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and spread of each feature, by which they are made alike."""
+    spread = features.std(0)
+    return features.mean(0), np.maximum(spread, SMALL * max(float(np.median(spread)), 1e-9))

@@ -10,6 +10,7 @@ import numpy as np
 
 from isthmus.diagnose.whole import Diagnosis
 from isthmus.diagnose.words import NAMED, percent
+from isthmus.gap.answers import told
 from isthmus.gap.coverage import Coverage
 from isthmus.gap.far import Far
 from isthmus.gap.whole import Gap
@@ -154,7 +155,8 @@ def _behaviour(found: Gap) -> str:
     svg = spans(rows, "distance from the middle world, in half-widths of 90 % of worlds", "behaviour against worlds")
     columns = ["", "measure", "unit", "recorded", "simulated", "90 % of worlds", "worlds as far out", ""]
     caption = "Bars are 90 % of the worlds, dots the recordings; red where fewer than 5 % of worlds are as far from the middle."
-    return paragraph(text) + figure(svg, caption) + table(columns, cells, right=(3, 4, 6))
+    notes = "".join(paragraph(f"{line[:1].upper()}{line[1:]}.") for line in told(found.answers))
+    return paragraph(text) + notes + figure(svg, caption) + table(columns, cells, right=(3, 4, 6))
 
 
 def _coverage(c: Coverage, names: tuple[str, ...]) -> str:

@@ -1,0 +1,80 @@
+"""Sensors that are noisier than was believed: a policy that never saw such noise shakes.
+
+σ           of a signal, from its quietest moments: noise is always there, quick motion is not
+evidence    n (log r - ½ (1 - r⁻²)),   r = σ / the largest that was believed: what white noise of n ticks says of its size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from isthmus.gap.parabola import HALF, VALUE
+from isthmus.gap.tracks import Track
+from isthmus.identify.fit import noise_params
+from isthmus.sim.robot import Robot
+from isthmus.world import Belief
+
+WINDOW = 25
+"""Ticks of a moment."""
+QUIET = 0.2
+"""Share of the moments that are quieter than the one that is taken."""
+SPEAK = 50.0
+"""Ticks that speak for themselves, however many there are: noise is never quite white."""
+STRONG, OTHER = 4.0, 10.0
+"""Times the largest that was believed: from the first on, more says no more; from the second on, it is another unit."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Of one signal."""
+
+    signal: str
+    unit: str
+    sigma: float
+    low: float
+    """Of what was believed."""
+    high: float
+
+    @property
+    def evidence(self) -> float:
+        """Log odds that it is larger than was believed, against that it is not; 0 where it is not."""
+        r = self.sigma / max(self.high, 1e-12)
+        if not 1.0 < r < OTHER:
+            return 0.0
+        r = min(r, STRONG)
+        return SPEAK * float(np.log(r) - 0.5 * (1.0 - r**-2))
+
+    @property
+    def text(self) -> str:
+        unit = "" if self.unit == "1" else f" {self.unit}"
+        return f"{self.signal} noise of at least {self.sigma:.2g}{unit}, not {self.low:.2g} to {self.high:.2g}"
+
+
+def noises(robot: Robot, found: Sequence[Track], belief: Belief) -> list[Noise]:
+    """Of all signals whose noise somebody believed something of."""
+    at, out = robot.contract.slices(), []
+    for name, signal in noise_params(robot.space).items():
+        sigma = quietest([track.measured[:, at[signal]] for track in found])
+        if np.isfinite(sigma):
+            out.append(Noise(signal, robot.contract[signal].unit, sigma, *belief.interval(name, 1.0)))
+    return out
+
+
+def quietest(parts: Sequence[np.ndarray]) -> float:
+    """σ of a signal's usual component in the quietest moments of its parts, (T, components); NaN if none is long enough."""
+    row = np.eye(len(VALUE))[HALF] - VALUE
+    row /= np.linalg.norm(row)
+    moments = []
+    for y in parts:
+        count = (len(y) - 2 * HALF) // WINDOW
+        if count > 0:
+            rest = np.stack([np.convolve(c, row[::-1], mode="valid") for c in y.T], axis=1)[: count * WINDOW]
+            moments.append((rest.reshape(count, WINDOW, -1) ** 2).mean(1))
+    if not moments:
+        return float("nan")
+    together = np.concatenate(moments)
+    together = together[np.isfinite(together).all(1)]
+    return float(np.sqrt(np.median(np.quantile(together, QUIET, axis=0)))) if len(together) else float("nan")

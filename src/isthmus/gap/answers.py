@@ -1,0 +1,145 @@
+"""What a policy makes of commands in the simulator: small ones that it does not answer are its own, not the robot's fault.
+
+From where the policy took over, one world per level of each command lives through the same seconds; all but the command is
+alike. Of every signal and target the mean and the spread over the later half are compared with those without a command,
+
+    answer(c) = Σ |f(c) - f(0)| / scale       f: means and spreads; scale: how much that signal moves under any command
+
+A level is not answered if its answer is a small part of what would be in proportion to the strongest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from isthmus.data.contract import Signal
+from isthmus.deploy.controller import Controller
+from isthmus.gap.closed import Lived, Stretch, relive
+from isthmus.sim.robot import Robot
+from isthmus.world import Space, Target
+
+LEVELS = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0)
+"""Commands that are tried, as parts of the way to the end of what was trained for."""
+SECONDS = 3.0
+PART = 0.2
+"""Of an answer in proportion to the command: less than this is none."""
+FAINT = 0.02
+"""An answer to the strongest command that is smaller than this is none, in units of how much the signals move."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """To one component of the command, to one side of no command."""
+
+    signal: str
+    label: str
+    unit: str
+    asked: tuple[float, ...]
+    """Levels, weakest first."""
+    answered: tuple[float, ...]
+    """1 is the strongest answer."""
+    dead: float
+    """Strongest level that is not answered, as are all below it; 0: every one is."""
+    ignored: float
+    """Share of the recorded ticks with a command to this side that is in the dead zone."""
+    strongest: float
+    """Of those, the strongest; 0 if there are none."""
+
+    @property
+    def text(self) -> str:
+        """One sentence."""
+        unit = "" if self.unit == "1" else f" {self.unit}"
+        return (
+            f"the policy does not answer {self.label}={self.strongest:.3g} in the simulator either: commands up to "
+            f"{self.dead:.3g}{unit} do nothing, which is no failure of the robot"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return vars(self) | {"text": self.text if self.ignored > 0 else ""}
+
+
+def answers(robot: Robot, controller: Controller, stretch: Stretch, e: np.ndarray, threads: int = 0) -> list[Answer]:
+    """Of a controller in the world e, (d,), for each component and side of its commands."""
+    asked = [
+        (signal, i, side)
+        for signal in controller.manifest.operator
+        for i in range(signal.size)
+        for side in (-1, 1)
+        if signal.low and signal.high and _end(signal, i, side) != _none(signal)[i]
+    ]
+    if not asked:
+        return []
+    ticks = min(len(stretch), round(SECONDS * robot.contract.rate))
+    operator = {s.name: np.tile(_none(s), (1 + len(asked) * len(LEVELS), 1)) for s in controller.manifest.operator}
+    for j, (signal, i, side) in enumerate(asked):
+        none = _none(signal)[i]
+        rows = slice(1 + j * len(LEVELS), 1 + (j + 1) * len(LEVELS))
+        operator[signal.name][rows, i] = none + np.array(LEVELS) * (_end(signal, i, side) - none)
+    part = replace(
+        stretch,
+        measured=stretch.measured[:ticks],
+        target=stretch.target[:ticks],
+        operator={name: np.broadcast_to(rows, (ticks, *rows.shape)) for name, rows in operator.items()},
+    )
+    lived = relive(robot, controller, part, np.tile(_quiet(robot.space, e), (1 + len(asked) * len(LEVELS), 1)), threads=threads)
+    size = _sizes(lived).reshape(len(asked), len(LEVELS))
+    return [_answer(stretch, s, i, side, size[j]) for j, (s, i, side) in enumerate(asked)]
+
+
+def told(found: Sequence[Answer]) -> list[str]:
+    """What is worth a sentence: commands that were given and that the policy does not answer."""
+    return [a.text for a in found if a.ignored > 0]
+
+
+def _answer(stretch: Stretch, signal: Signal, i: int, side: int, size: np.ndarray) -> Answer:
+    none, levels = _none(signal)[i], np.array(LEVELS)
+    values = none + levels * (_end(signal, i, side) - none)
+    strongest = size[-1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        silent = np.full(len(levels), True) if not strongest > FAINT else size / strongest < PART * levels
+    count = len(levels) if silent.all() else int(np.argmin(silent))
+    dead = float(values[count - 1]) if count else 0.0
+    given = stretch.operator[signal.name][:, i]
+    ours = side * (given - none) > 0
+    inside = ours & (side * given <= side * dead) if count else np.zeros(len(given), bool)
+    return Answer(
+        signal=signal.name,
+        label=signal.labels[i],
+        unit=signal.units[i],
+        asked=tuple(values.tolist()),
+        answered=tuple((size / strongest if strongest > 0 else size).tolist()),
+        dead=dead,
+        ignored=float(inside.sum() / max(ours.sum(), 1)),
+        strongest=float(given[inside][np.argmax(side * given[inside])]) if inside.any() else 0.0,
+    )
+
+
+def _sizes(lived: Lived) -> np.ndarray:
+    """(n - 1,) of the answers of all worlds but the first, which was asked for nothing."""
+    y = np.concatenate([lived.measured, lived.target], axis=2)
+    later = y[:, y.shape[1] // 2 :]
+    f = np.concatenate([later.mean(1), later.std(1)], axis=1)
+    scale = np.nanstd(y, axis=(0, 1))
+    scale = np.tile(np.where(scale > 0, scale, np.inf), 2)
+    # A world that fell has answered, if not as it should.
+    off = np.abs(f[1:] - f[0]) / scale
+    return np.where(np.isfinite(off).all(1), off.sum(1), np.inf)
+
+
+def _none(signal: Signal) -> np.ndarray:
+    """No command: zero, or what was trained for that is nearest to it."""
+    return np.clip(0.0, signal.low or -np.inf, signal.high or np.inf) * np.ones(signal.size)
+
+
+def _end(signal: Signal, i: int, side: int) -> float:
+    return (signal.high if side > 0 else signal.low)[i]
+
+
+def _quiet(space: Space, e: np.ndarray) -> np.ndarray:
+    """The same world with sensors that do not make noise."""
+    noisy = [any((t := Target.parse(text)).kind == "signal" and t.field == "noise" for text in p.targets) for p in space.params]
+    return np.where(noisy, np.maximum(space.low, 0.0), e)
