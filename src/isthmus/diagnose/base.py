@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from isthmus.diagnose.blocks import blocks
 from isthmus.diagnose.doubts import Doubts, Lab
-from isthmus.diagnose.explain import Quadratic, quadratic
+from isthmus.diagnose.explain import Block, Quadratic, Told, quadratic
 from isthmus.gap.horizon import horizon
+from isthmus.gap.loss import loss
 from isthmus.gap.noise import floor
 from isthmus.gap.residual import Components, Residual, skipped
 from isthmus.gap.segments import Segments, cut
@@ -71,6 +72,7 @@ class Fitted:
 @dataclass(frozen=True)
 class Base:
     fitted: Fitted
+    lab: Lab
     quadratic: Quadratic
     repeated: float
     """How many times ticks say the same, and feet that touch earlier or later say it wrongly."""
@@ -88,7 +90,47 @@ def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0)
     doubts = Doubts(robot, at.names, moves(residual.segments))
     lab = Lab(doubts, residual, belief.median())
     asked = blocks(doubts, before, residual.segments)
-    return Base(at, quadratic(lab, before, at.point.z, xi, ends(belief, at.names), asked, often), often)
+    return Base(at, lab, quadratic(lab, before, at.point.z, xi, ends(belief, at.names), asked, often), often)
+
+
+def explanations(at: Base) -> list[tuple[Block | None, Told]]:
+    """What is told without any block, and with each of them.
+
+    Around a robot that is followed, a quadratic holds only roughly. There every explanation is tried: the gain is that of the
+    better of two points, the one that the quadratic says and the best numbers, moved inside the belief.
+    """
+    q = at.quadratic
+    told = [(block, q.told(block)) for block in (None, *q.blocks)]
+    if not at.fitted.residual.followed:
+        return told
+    inside = np.clip(q.z, *q.ends.T)
+    tried: list[tuple[np.ndarray, np.ndarray]] = []
+    for block, one in told:
+        amounts = one.c
+        if block is not None and block.cause == "outside":
+            i = at.fitted.names.index(block.name)
+            amounts = q.z[[i]] - inside[i]
+        tried += [(one.z, one.c), (inside, amounts)]
+    costs = _tried(at, [block for block, _ in told for _ in range(2)], tried)
+    out = []
+    for i, (block, one) in enumerate(told):
+        best = 2 * i + int(costs[2 * i + 1] < costs[2 * i])
+        z, c = tried[best]
+        out.append((block, replace(one, gain=-float(costs[best]), z=z, c=c)))
+    return out
+
+
+def _tried(at: Base, blocks: Sequence[Block | None], points: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """-log density of points, each numbers and amounts of a block."""
+    S, lab, prior = len(at.fitted.residual.segments), at.lab, at.fitted.prior
+    thetas, own = np.zeros((len(points), S, len(lab.doubts))), np.zeros(len(points))
+    for i, (block, (z, c)) in enumerate(zip(blocks, points, strict=True)):
+        thetas[i, :, : len(z)] = z
+        own[i] = prior.cost(z)
+        if block is not None:
+            thetas[i] += np.einsum("b,bsd->sd", c, block.along)
+            own[i] += 0.5 * float(((c / block.spread) ** 2).sum())
+    return loss(lab(thetas, np.zeros((len(points), S, 0)))).sum((1, 2, 3)) / at.repeated + own
 
 
 def fitted(

@@ -10,11 +10,12 @@ import numpy as np
 
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
-from isthmus.diagnose.base import AMISS, Base, base
+from isthmus.diagnose.base import AMISS, Base, base, explanations
 from isthmus.diagnose.link import Packets, packets
 from isthmus.diagnose.noise import noises
 from isthmus.diagnose.outcome import Outcome, Spread, outcome
 from isthmus.diagnose.parrot import Parrot, parrot
+from isthmus.diagnose.turned import turned
 from isthmus.diagnose.wiring import Undone, compared
 from isthmus.gap.closed import charged
 from isthmus.gap.suspect import cleaned
@@ -96,13 +97,14 @@ def gather(
     """`findings` are those of `suspect`, whose samples are left out. `measured` is how far it is, where that is known."""
     whole = cleaned(episodes, findings)
     robot = robot.at_rate(own_rate(whole, robot.contract))
-    found = walked(robot, whole, tracks(whole, robot.contract, 1.0 / robot.contract.rate))
+    everything = tracks(whole, robot.contract, 1.0 / robot.contract.rate)
+    found = walked(robot, whole, everything)
     report(0.0, "fitting numbers")
     at = base(robot, found, belief, threads)
     report(0.7, "undoing mistakes")
-    undone = compared(robot, found, belief, at, threads) if at.fitted.times > AMISS else []
+    undone = turned(robot, found) + (compared(robot, found, belief, at, threads) if at.fitted.times > AMISS else [])
     report(0.9, "repeating the controller")
-    noisy = [Clue("sensor", n.text, n.evidence, value=n.sigma) for n in noises(robot, found, belief) if n.evidence > 0]
+    noisy = [Clue("sensor", n.text, n.evidence, value=n.sigma) for n in noises(robot, everything, belief) if n.evidence > 0]
     clues = sorted([*_clues(at, belief), *map(_mistake, undone), *noisy], key=lambda c: -c.evidence)
     said = parrot(controller, episodes)
     soft = at.quadratic.told(soft=True).evidence - at.quadratic.told().evidence
@@ -125,11 +127,11 @@ def walked(robot: Robot, episodes: Sequence[Episode], found: Sequence[Track]) ->
 
 
 def _clues(at: Base, belief: Belief) -> list[Clue]:
-    nothing = at.quadratic.told().evidence
+    (_, nothing), *found = explanations(at)
     names = at.fitted.names
     space, out = belief.space.subset(names), []
-    for block in at.quadratic.blocks:
-        told = at.quadratic.told(block)
+    for block, told in found:
+        assert block is not None
         value = None
         if block.cause == "outside":
             i = names.index(block.name)
@@ -137,7 +139,7 @@ def _clues(at: Base, belief: Belief) -> list[Clue]:
             z[i] += told.c[0]
             value = float(space.from_unconstrained(np.clip(z, -20.0, 20.0))[i])
         shares = tuple(float(c) for c in told.c / block.spread)
-        out.append(Clue(block.cause, block.name, told.evidence - nothing, shares, value))
+        out.append(Clue(block.cause, block.name, told.evidence - nothing.evidence, shares, value))
     return out
 
 

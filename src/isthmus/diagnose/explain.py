@@ -48,12 +48,18 @@ class Block:
 class Told:
     """What was found of one block, or of none."""
 
-    evidence: float
-    """Log, up to a constant that all share."""
+    gain: float
+    """Of log-likelihood, up to a constant that all share, and what its freedom costs."""
+    freedom: float
     z: np.ndarray
     """(d,) numbers."""
     c: np.ndarray
     """(b,) amounts."""
+
+    @property
+    def evidence(self) -> float:
+        """Log, up to a constant that all share."""
+        return self.gain - self.freedom
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ class Quadratic:
         off = root.T @ step - wanted
         gain = 0.5 * float(wanted @ wanted - off @ off)
         freedom = 0.5 * float(np.linalg.slogdet(H)[1] - np.linalg.slogdet(P)[1])
-        return Told(gain - freedom, self.z + step[:d], c)
+        return Told(gain, freedom, self.z + step[:d], c)
 
 
 def quadratic(

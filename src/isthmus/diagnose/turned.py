@@ -1,0 +1,64 @@
+"""Frames by kinematics alone: angular velocity is how attitude changes, and velocity how position does.
+
+No simulator is needed for that, so it also shows where a simulator that is corrected by the same signals would not notice.
+
+    evidence = n · log(mismatch as it is / mismatch without the mistake)        n: comparisons that speak for themselves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from isthmus.diagnose.wiring import REPEATED, Undone, mistakes
+from isthmus.gap.suspect.kin import spatial
+from isthmus.gap.tracks import Track
+from isthmus.sim.robot import Robot
+from isthmus.sim.sources import unrotate
+
+SPAN = 4
+"""Ticks over which a change is taken, an even number: more of them average noise out, and motion, too."""
+MEAN = np.array([1.0, 4.0, 2.0, 4.0, 1.0]) / 12.0
+"""Of a velocity over them (Simpson's rule)."""
+CLEAR = 1.1
+"""Mismatch over that without a mistake from which on there is a mistake."""
+
+
+def turned(robot: Robot, found: Sequence[Track]) -> list[Undone]:
+    """Vectors in the wrong frame and attitudes in the wrong order, best first."""
+    as_it_is, n = mismatch(robot, found)
+    out = []
+    for mistake in mistakes(robot):
+        if mistake.kind in ("frame", "order") and n:
+            without, _ = mismatch(robot, [mistake.undo(track) for track in found])
+            gain = float(np.log(as_it_is / without).sum())
+            if gain > np.log(CLEAR):
+                out.append(Undone(mistake, gain * n / REPEATED))
+    return sorted(out, key=lambda u: -u.evidence)
+
+
+def mismatch(robot: Robot, found: Sequence[Track]) -> tuple[np.ndarray, int]:
+    """(pairs,) root mean square of a velocity less the change of what it is the velocity of, and of how many ticks."""
+    at, known, tick = robot.contract.slices(), spatial(robot), 1.0 / robot.contract.rate
+    pairs = [(known[p], known[v], p) for p, v in (("quat", "angvel"), ("pos", "linvel")) if p in known and v in known]
+    sums, ticks = np.zeros(len(pairs)), 0
+    for track in found:
+        if len(track) <= SPAN:
+            continue
+        ticks += len(track) - SPAN
+        for i, (place, speed, kind) in enumerate(pairs):
+            p, v = track.measured[:, at[place]], track.measured[:, at[speed]]
+            usual = np.stack([np.convolve(column, MEAN, mode="valid") for column in v.T], axis=1)
+            a, middle, b = p[:-SPAN], p[SPAN // 2 : -SPAN // 2], p[SPAN:]
+            change = _turn(a, middle, b) if kind == "quat" else b - a
+            sums[i] += np.nansum((usual - change / (SPAN * tick)) ** 2)
+    return np.sqrt(sums / max(ticks, 1)) + 1e-12, ticks if pairs else 0
+
+
+def _turn(a: np.ndarray, at: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """(n, 3) small rotation from attitudes a to b, (n, 4) each, in the frame of those in the middle."""
+    vector = a[:, :1] * b[:, 1:] - b[:, :1] * a[:, 1:] - np.cross(b[:, 1:], a[:, 1:])
+    scalar = (a * b).sum(1, keepdims=True)
+    world = 2.0 * np.sign(scalar) * vector
+    return unrotate(at, world)
