@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import mujoco
 import numpy as np
 import pytest
 from gapping import following
@@ -16,17 +17,23 @@ from isthmus.data.recording import write
 from isthmus.deploy.rules import BIT
 from isthmus.diagnose.base import base
 from isthmus.diagnose.evidence import Clue, Evidence, gather
-from isthmus.diagnose.judge import CAUSES, judge
+from isthmus.diagnose.judge import CAUSES, as_believed, judge
 from isthmus.diagnose.link import packets
+from isthmus.diagnose.outcome import Outcome, Spread
 from isthmus.diagnose.parrot import Parrot, parrot
+from isthmus.diagnose.turned import turned
+from isthmus.diagnose.whole import diagnose
 from isthmus.diagnose.wiring import mistakes, wiring
+from isthmus.diagnose.words import gain
 from isthmus.gap.tracks import Track, tracks
+from isthmus.gap.whole import measure
 from isthmus.identify.plant import lived, record, waves
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality
 from isthmus.sim.reality.engine import RealEngine
 from isthmus.sim.robot import Robot
 from isthmus.sim.sources import unrotate
+from isthmus.tasks import get_task
 
 PENDULUM = get_robot("pendulum")
 TICK = 1.0 / PENDULUM.contract.rate
@@ -135,11 +142,11 @@ def test_mistakes_that_were_made_are_undone(anything):
         return replace(track, measured=measured)
 
     gyro = track.measured[:, at["gyro"]]
-    turned = unrotate(quat * [1.0, -1.0, -1.0, -1.0], gyro)
+    in_world = unrotate(quat * [1.0, -1.0, -1.0, -1.0], gyro)
     for text, wrong in (
         ("quat is in the order x, y, z, w", made("quat", quat[:, [1, 2, 3, 0]])),
         ("gyro is in deg/s instead of rad/s", made("gyro", np.rad2deg(gyro))),
-        ("gyro is in the frame of the world instead of the body", made("gyro", turned)),
+        ("gyro is in the frame of the world instead of the body", made("gyro", in_world)),
     ):
         np.testing.assert_allclose(found[text].undo(wrong).measured, track.measured, atol=1e-12)
 
@@ -212,6 +219,67 @@ def test_a_signal_that_was_never_measured_is_no_cause(player):
     found = gather(PENDULUM, player, [blind], PENDULUM.prior)
     assert np.isfinite([c.evidence for c in found.clues]).all()
     assert judge(found).cause == "nothing"
+
+
+# A robot that is as believed, and fails -------------------------------------------------------------------------
+
+WELL, BADLY = Spread(0.8, 0.7, 0.9), Spread(0.2, 0.1, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "cause"),
+    [
+        (Outcome(False, 1.0, 0.9, 0.9, 0.8, WELL, WELL, 0.5), "nothing"),
+        (Outcome(False, 0.0, 0.1, 0.0, 0.2, BADLY, BADLY, 0.5), "policy"),
+        (Outcome(False, 0.0, 0.9, 0.1, 0.2, WELL, BADLY, 0.5), "inside"),
+        (Outcome(True, 0.0, 0.9, 0.9, 0.2, WELL, WELL, 0.01), "states"),
+        (Outcome(False, 0.0, 0.9, 0.9, 0.2, WELL, WELL, 0.5), "nothing"),
+    ],
+)
+def test_who_is_to_blame_follows_from_where_the_policy_fails(outcome, cause):
+    log_odds = as_believed(outcome)
+    assert max(log_odds, key=lambda c: log_odds[c]) == cause
+    assert sum(np.exp(list(log_odds.values()))) == pytest.approx(1.0)
+    assert judge(replace(made(), outcome=outcome)).hypotheses[0].cause == cause
+
+
+def test_a_repair_without_training_brings_what_this_policy_does_without_the_fault():
+    outcome = Outcome(False, 0.0, 0.9, 1.0, 0.2, Spread(0.6, 0.5, 0.7), WELL, 0.5)
+    assert "0.80 (0.70 to 0.90)" in gain("wiring", outcome)
+    assert "0.60 (0.50 to 0.70)" in gain("outside", outcome)
+    assert not gain("nothing", outcome)
+
+
+def test_a_policy_that_never_swings_up_is_to_blame_itself(tmp_path):
+    task = get_task("pendulum/swingup")
+    lazy = following(PENDULUM, waves(PENDULUM, 8.0, 3, 0.1), LAW, tmp_path / "p.controller", task.name)
+    episodes = [real(lazy)]
+    far = measure(PENDULUM, task, lazy, episodes, PENDULUM.prior, worlds=8)
+    said = diagnose(PENDULUM, lazy, episodes, PENDULUM.prior, far, task)
+    assert said.verdict is not None
+    assert said.verdict.cause == "policy"
+    assert not said.fault
+
+
+# Frames ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_angular_velocity_in_the_wrong_frame_shows_without_a_simulator():
+    robot = get_robot("crazyflie")
+    at, rng = robot.contract.slices(), np.random.default_rng(0)
+    tick, q = 1.0 / robot.contract.rate, np.array([1.0, 0.0, 0.0, 0.0])
+    measured = np.zeros((400, robot.contract.width))
+    rate = np.stack([np.sin(np.arange(400) * tick * w) for w in (3.0, 4.0, 1.0)], axis=1) * [2.0, 2.0, 1.5]
+    for t in range(400):
+        measured[t, at["quat"]], measured[t, at["gyro"]] = q, rate[t]
+        mujoco.mju_quatIntegrate(q, rate[t], tick)
+    measured += 0.01 * rng.standard_normal(measured.shape)
+    right = Track(0, 0.0, np.zeros((400, robot.contract.target.size)), measured)
+    assert not turned(robot, [right])
+    wrong = measured.copy()
+    wrong[:, at["gyro"]] = unrotate(measured[:, at["quat"]] * [1.0, -1.0, -1.0, -1.0], measured[:, at["gyro"]])
+    found = turned(robot, [replace(right, measured=wrong)])
+    assert found[0].mistake.text == "gyro is in the frame of the world instead of the body"
 
 
 # The command ----------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def run(args: Args) -> int:
         from isthmus.diagnose.whole import Diagnosis
 
         why = Diagnosis(found.cannot_tell[0])
-    if found.far is None and not found.still and (why is None or why.verdict is None):
+    if found.far is None and not found.still and not (why and why.fault):
         raise BadInput(found.cannot_tell[0])
     record: dict[str, Any] = {
         "kind": "gap",

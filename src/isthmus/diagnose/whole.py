@@ -11,7 +11,7 @@ import numpy as np
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
 from isthmus.diagnose.evidence import Evidence, gather
-from isthmus.diagnose.judge import Hypothesis, Verdict, judge
+from isthmus.diagnose.judge import AS_BELIEVED, Hypothesis, Verdict, judge
 from isthmus.diagnose.words import Advice, advice, headline
 from isthmus.errors import BadInput
 from isthmus.gap.whole import Gap
@@ -27,6 +27,11 @@ class Diagnosis:
     evidence: Evidence | None = None
     advice: tuple[tuple[Hypothesis, Advice], ...] = ()
     """Most probable first."""
+
+    @property
+    def fault(self) -> bool:
+        """Whether something is named that is not as it was believed to be: little data can show that, but not the opposite."""
+        return self.verdict is not None and self.verdict.cause not in (None, *AS_BELIEVED)
 
     def to_dict(self) -> dict[str, Any]:
         if self.verdict is None or self.evidence is None:
