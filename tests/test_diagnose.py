@@ -22,6 +22,7 @@ from isthmus.diagnose.link import packets
 from isthmus.diagnose.outcome import Outcome, Spread
 from isthmus.diagnose.parrot import Parrot, parrot
 from isthmus.diagnose.turned import turned
+from isthmus.diagnose.units import units
 from isthmus.diagnose.whole import diagnose
 from isthmus.diagnose.wiring import mistakes, wiring
 from isthmus.diagnose.words import gain
@@ -280,6 +281,17 @@ def test_an_angular_velocity_in_the_wrong_frame_shows_without_a_simulator():
     wrong[:, at["gyro"]] = unrotate(measured[:, at["quat"]] * [1.0, -1.0, -1.0, -1.0], measured[:, at["gyro"]])
     found = turned(robot, [replace(right, measured=wrong)])
     assert found[0].mistake.text == "gyro is in the frame of the world instead of the body"
+
+
+@pytest.mark.parametrize(("signal", "times", "unit"), [("gyro", 180 / np.pi, "deg/s"), ("accel", 1 / 9.81, "g")])
+def test_a_robot_at_rest_tells_the_unit_of_its_sensors(signal, times, unit):
+    robot = get_robot("go1")
+    rest = record(robot, robot.space.nominal, np.tile(robot.default, (75, 1)), 1)
+    assert not list(units(robot, [rest], robot.prior))
+    wrong = replace(rest, signals={**rest.signals, signal: times * rest.signals[signal]})
+    ((text, evidence),) = units(robot, [wrong], robot.prior)
+    assert f"{signal} is in {unit}" in text
+    assert evidence > 10.0
 
 
 # The command ----------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def _sentence(h: Hypothesis, evidence: Evidence, belief: Belief) -> str:
         case "outside" if h.clue is not None:
             return _outside(h.clue, belief)
         case "sensor" if h.clue is not None:
-            return f"a sensor is wrong: {h.clue.name}"
+            return f"a sensor is wrong: {h.clue.name}" if h.clue.evidence > 0 else "a sensor is wrong, but none that stands out"
         case "physics":
             what = (
                 DOES.get(h.clue.name, h.clue.name) if h.clue is not None and h.clue.evidence > 0 else "no law that we know fits"
@@ -113,6 +113,8 @@ def _failed(cause: Cause, outcome: Outcome | None) -> str:
 
 def _outside(clue: Clue, belief: Belief) -> str:
     low, high = belief.interval(clue.name, 1.0)
+    if clue.value is None or low <= clue.value <= high:
+        return "a number is outside of what was believed, but none that stands out"
     unit = belief.space[clue.name].unit
     unit = "" if unit == "1" else f" {unit}"
     return f"the number {clue.name} is outside of what was believed: about {clue.value:.3g}{unit}, not {low:.3g} to {high:.3g}"

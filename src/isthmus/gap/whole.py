@@ -134,7 +134,8 @@ def measure(
     components = Components(robot.contract)
     noise = floor(found, components)
     if not np.isfinite(noise).any():
-        raise BadInput("the recordings are too short, or hold no signal of the robot that could be compared.")
+        why = "the recordings are too short, or hold no signal of the robot that could be compared."
+        return Gap(names, None, None, None, (), findings, (f"Cannot tell how far, because {why}",), worlds, seed)
     if still(charged(robot, episodes, found), components, noise):
         why = "nothing moves in the recordings, and nothing was asked to: every simulator that stands still agrees with them."
         nothing = (f"Cannot tell how far or why, because {why}",)

@@ -1,0 +1,47 @@
+"""Units by what a robot at rest shows: its noise, and gravity. A robot that the guard stops at once tells no more than that.
+
+noise      σ of the quietest moments over the largest that was believed: close to the factor of a unit that it may have come in
+gravity    what an accelerometer measures at rest, over the weight of its mass
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from isthmus.data.episode import Episode
+from isthmus.data.units import factor
+from isthmus.diagnose.noise import OTHER, quietest
+from isthmus.diagnose.wiring import OTHER_UNITS
+from isthmus.gap.suspect.kin import spatial
+from isthmus.identify.fit import noise_params
+from isthmus.sim.robot import Robot
+from isthmus.world import Belief
+
+CLOSE = 3.0
+"""A ratio of noises is that of two units if it is off by no larger factor: nobody knows noise better."""
+SAME = 0.15
+"""The same share of gravity, which everybody knows."""
+CERTAIN = 40.0
+"""Evidence of a unit that fits where the believed one does not."""
+
+
+def units(robot: Robot, episodes: Sequence[Episode], belief: Belief) -> Iterator[tuple[str, float]]:
+    """Mistakes of units, as a sentence without its end, and their evidence."""
+    for name, signal in noise_params(robot.space).items():
+        unit = robot.contract[signal].unit
+        sigma = quietest([e.signals[signal] for e in episodes if signal in e.signals])
+        low, high = belief.interval(name, 1.0)
+        sizes = {other: 1.0 / factor(other, unit, signal) for other in OTHER_UNITS.get(unit, ())}
+        fits = [other for other, times in sizes.items() if times * low / CLOSE < sigma < times * high * CLOSE]
+        if sigma > OTHER * high and fits:
+            middle = np.sqrt(max(low, 0.1 * high) * high)
+            best = min(fits, key=lambda other: abs(np.log(sigma / (sizes[other] * middle))))
+            yield f"{signal} is in {best} instead of {unit}", CERTAIN
+    accel = spatial(robot).get("accel")
+    if accel is None:
+        return
+    measured = np.concatenate([np.zeros((0, 3)), *(e.signals[accel] for e in episodes if accel in e.signals)])
+    if len(measured) and abs(float(np.nanmedian(np.linalg.norm(measured, axis=1))) - 1.0) < SAME:
+        yield f"{accel} is in g instead of {robot.contract[accel].unit}", CERTAIN
