@@ -229,7 +229,7 @@ def tune(wanted: list[Case]) -> Weights:
     return _weights(found.x)
 
 
-NEAR, SLIP = 0.05, 0.005
+NEAR, SLIP = 0.3, 0.005
 """How dear it is to leave the weights as they are, and how often a case is beyond understanding."""
 
 
