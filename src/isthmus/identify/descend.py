@@ -241,13 +241,13 @@ def descend(
 def _plain(
     residual: Residual, prior: Prior, at: Point, e: np.ndarray, found: Normal, keeps: float = KEEPS
 ) -> tuple[Point, Normal] | None:
-    """The undamped step, if it gains and keeps that share of what it promises, and what it says of the normal equations at its end."""
+    """The undamped step, if it keeps so much of what it promises, and what it says of the normal equations at its end."""
     dz, dx = found.step(found.r, at.xi, prior, prior.slope(at.z), 0.0)
     z, xi = at.z + dz, at.xi + dx
     promised = found.promised(at.xi, dz, dx) + float(prior.cost(at.z) - prior.cost(z))
     r = residual(residual.world(z[None], e), xi[None])
     cost = float(_costs(residual, r, xi[None]).sum() + prior.cost(z))
-    if not (at.cost > cost and at.cost - cost > keeps * promised and promised > 0):
+    if not (promised > 0 and at.cost - cost > keeps * promised):
         return None
     return Point(z, xi, cost), found.secant(r.reshape(found.r.shape), dz, dx)
 

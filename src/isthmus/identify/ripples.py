@@ -25,8 +25,8 @@ from isthmus.identify.prior import Prior
 from isthmus.world import Space, Target
 
 RIPPLE = 2.0
-"""Log-likelihood by which worlds along the valley differ for no reason of the robot's. In three recordings of go1's legs the floor
-went up and down by 2 to 3.5 from place to place, with no trend."""
+"""Log-likelihood by which worlds along the valley differ for no reason of the robot's. In three recordings of go1's legs the
+floor went up and down by 2 to 4 from place to place, with no trend."""
 DERIVATIVES, LITTLE = 4, 0.2
 """Taken after an exchange at most, to find the lowest point; it is found when a step gains less log-likelihood than this."""
 UNLIKELY = 4.5
