@@ -59,21 +59,29 @@ def smoothed(
     if pair is None or residual.followed:
         return told, np.linalg.inv(told + prior.precision)
     exchange = Exchange(residual, prior, at, found, e, pair)
-    rises = exchange.rises()
-    told = less(told, exchange.along, 2.0 * float(np.mean(rises)))
-    A = told + prior.precision
-    covariance, off = np.linalg.inv(A), exchange.valley(rises)
-    straight = np.outer(exchange.along, exchange.along) / (exchange.along @ A @ exchange.along)
-    if np.trace(prior.precision @ off) > np.trace(prior.precision @ straight):
-        covariance = covariance - straight + off
-    return told, covariance
+    return combined(told, prior, exchange, exchange.rises())
 
 
-def less(told: np.ndarray, along: np.ndarray, most: float) -> np.ndarray:
-    """Information, (d, d), with no more than `most` along a direction, (d,), and as much as before about all that is across."""
-    there = told @ along
-    now = float(along @ there)
-    return told if now <= most else told - (1.0 - most / now) * np.outer(there, there) / now
+def combined(told: np.ndarray, prior: Prior, exchange: Exchange, rises: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same, from what the cost rises by when a step is exchanged to either side, (2,)."""
+    covariance = np.linalg.inv(told + prior.precision)
+    both = np.ix_(exchange.pair, exchange.pair)
+    # Intervals of delays only ever get wider, and those of other numbers stay: without what ripples seemed to say, some would
+    # be narrower than they should be.
+    values, vectors = np.linalg.eigh(exchange.valley(rises)[both] - covariance[both])
+    covariance[both] += (vectors * np.maximum(values, 0.0)) @ vectors.T
+    return less(told, exchange.along, exchange.count, 2.0 * float(np.mean(rises))), covariance
+
+
+def less(told: np.ndarray, along: np.ndarray, count: np.ndarray, most: float) -> np.ndarray:
+    """Information, (d, d), with no more than `most` about how many times a move was made, and as before about all else.
+
+    `along`, (d,), is the move, and `count`, (d,), counts it: count · along = 1. What does not count keeps its information.
+    """
+    if along @ told @ along <= most:
+        return told
+    rest = np.eye(len(told)) - np.outer(along, count)
+    return rest.T @ told @ rest + most * np.outer(count, count)
 
 
 class Exchange:
@@ -84,10 +92,12 @@ class Exchange:
         self.u = _unit(at.z)
         space = residual.space
         self.step = np.zeros(len(self.u))
-        """(d,) one exchange, in unit coordinates and, at the minimum, in those of z."""
+        """(d,) one exchange, in unit coordinates; `along` is the same in those of z, at the minimum."""
         for i, sign in zip(pair, (1.0, -1.0), strict=True):
             self.step[i] = sign * residual.robot.model.opt.timestep / (space.high[i] - space.low[i])
         self.along = self.step / (self.u * (1.0 - self.u))
+        self.count = np.divide(0.5, self.along, out=np.zeros_like(self.along), where=self.along != 0)
+        """(d,) of z: half of the difference of the delays, in physics steps. It counts exchanges, and no change of the sum."""
 
     def ends(self) -> tuple[float, float]:
         """How many exchanges there may be to either side before a delay is at a hard bound."""
@@ -136,11 +146,8 @@ class Exchange:
         """Cost of the data at the lowest point near z with the first delay held, or at one that is below the level."""
         i = self.pair[0]
         rest = np.delete(np.arange(len(z)), i)
-        held, e, prior = (
-            self.residual.holding(self.residual.space.names[i]),
-            self.residual.world(z, self.e),
-            self.prior.given(i, z[i]),
-        )
+        held, e = self.residual.holding(self.residual.space.names[i]), self.residual.world(z, self.e)
+        prior = self.prior.given(i, z[i])
         hz, hx = (ONE_WAY * h for h in self.found.scales(self.prior))
         at = Point(z[rest], xi, float(costs(held, z[rest][None], xi[None], e).sum() + prior.cost(z[rest])))
         found, left, gain = None, DERIVATIVES, np.inf
