@@ -15,6 +15,7 @@ brings that the ticks before did not tell.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -182,6 +183,13 @@ class Residual:
         if self._observer is not None:
             # Soft contacts creep, each friction at its own pace. Of a robot that stands still that is all there is to see.
             self.seen[calm(segments.measured, self.noise, self.components).all(1)] = False
+
+    def holding(self, name: str) -> Residual:
+        """The same with one parameter less that may vary; engines are shared."""
+        out = copy(self)
+        out.space = self.space.subset(n for n in self.space.names if n != name)
+        out.columns = self.columns[[n != name for n in self.space.names]]
+        return out
 
     def rescale(self, noise: np.ndarray) -> np.ndarray:
         """Take another σ, (components,); returns the spread of the starts that goes with it, (2 nv,)."""

@@ -238,16 +238,27 @@ def descend(
     return at, found if exact else derived(True)
 
 
-def _plain(residual: Residual, prior: Prior, at: Point, e: np.ndarray, found: Normal) -> tuple[Point, Normal] | None:
-    """The undamped step, if it keeps what it promises, and what it says of the normal equations at its end."""
+def _plain(
+    residual: Residual, prior: Prior, at: Point, e: np.ndarray, found: Normal, keeps: float = KEEPS
+) -> tuple[Point, Normal] | None:
+    """The undamped step, if it keeps so much of what it promises, and what it says of the normal equations at its end."""
     dz, dx = found.step(found.r, at.xi, prior, prior.slope(at.z), 0.0)
     z, xi = at.z + dz, at.xi + dx
     promised = found.promised(at.xi, dz, dx) + float(prior.cost(at.z) - prior.cost(z))
     r = residual(residual.world(z[None], e), xi[None])
     cost = float(_costs(residual, r, xi[None]).sum() + prior.cost(z))
-    if not at.cost - cost > KEEPS * promised > 0:
+    if not (promised > 0 and at.cost - cost > keeps * promised):
         return None
     return Point(z, xi, cost), found.secant(r.reshape(found.r.shape), dz, dx)
+
+
+def stepped(residual: Residual, prior: Prior, at: Point, e: np.ndarray, found: Normal) -> tuple[Point, Normal | None]:
+    """One step, and the derivatives at its end where they could be mended: a plain one, or else the best of cautious ones."""
+    if (plain := _plain(residual, prior, at, e, found, keeps=0.0)) is not None:
+        return plain
+    moves = np.stack([found.step(found.r, at.xi, prior, prior.slope(at.z), lam)[0] for lam in DAMPINGS])
+    new, _ = _best(residual, prior, at, e, found, moves, np.zeros((len(moves), *at.xi.shape)))
+    return new if new.cost < at.cost else at, None
 
 
 def _best(

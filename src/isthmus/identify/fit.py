@@ -4,7 +4,7 @@
     start   its middle, or where a global search ends
     fit     damped Gauss-Newton over the numbers and the starts of all segments
     noise   of each signal, from what is left, until both agree
-    belief  normal in unconstrained coordinates, from the curvature at the minimum
+    belief  normal in unconstrained coordinates, from the curvature at the minimum; of two delays, from their whole valley
 
 The noise that the fit ends with holds everything that the model does not explain. Where that is more than the sensors'
 own noise, intervals grow with it.
@@ -26,6 +26,7 @@ from isthmus.identify.ensemble import Draws
 from isthmus.identify.information import Direction, undetermined
 from isthmus.identify.narrow import WIDTHS, narrow
 from isthmus.identify.prior import Prior, prior
+from isthmus.identify.ripples import smoothed
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Space, Target
 from isthmus.world.factors import Fixed, Particles
@@ -153,8 +154,7 @@ def fit(
     before = prior(belief, residual.space)
     start = belief.median() if start is None else start
     at, found, steps = settled(residual, before, start, rounds, report)
-    told = information(residual, before, at, found, start)
-    covariance = np.linalg.inv(told + before.precision)
+    told, covariance = smoothed(residual, before, at, found, information(residual, before, at, found, start), start)
     return Fit(
         space=residual.space,
         e=residual.world(at.z, start),

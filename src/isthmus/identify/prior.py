@@ -41,6 +41,13 @@ class Prior:
         off = z - self.mean
         return 0.5 * np.einsum("...i,ij,...j->...", off, self.precision, off)
 
+    def given(self, i: int, value: float) -> Prior:
+        """Of all other parameters, where coordinate i has a value."""
+        rest = np.delete(np.arange(len(self.mean)), i)
+        P = self.precision[np.ix_(rest, rest)]
+        mean = self.mean[rest] - np.linalg.solve(P, self.precision[rest, i] * (value - self.mean[i]))
+        return Prior(self.space.subset(self.space.names[k] for k in rest), mean, P)
+
     def slope(self, z: np.ndarray) -> np.ndarray:
         return self.precision @ (z - self.mean)
 
