@@ -54,7 +54,7 @@ class Case:
     steps: int = 0
     """Ticks of training a policy on each belief; none where the robot has no task."""
     onward: bool = False
-    """Whether policies of the twins go on from that of the prior, for half as long, instead of learning anew."""
+    """Whether policies of the twins go on from that of the prior, as long again and without a bound, instead of anew."""
 
 
 def swept(least: float) -> Callable[[Robot, int], Driver]:
@@ -207,10 +207,8 @@ def compare(case: Case, folder: Path, seeds: list[int]) -> None:
             out = folder / f"{kind}-{seed}"
             found.append(str(out))
             if not (out / "done.json").exists():
-                steps, begin = case.steps, []
-                if case.onward and kind != "prior":
-                    steps, begin = case.steps // 2, ["--from", str(folder / f"prior-{seed}")]
-                tail = ["--steps", str(steps), "--seed", str(seed), "-o", str(out), "--json"]
+                begin = ["--from", str(folder / f"prior-{seed}"), "--kl", "0"] if case.onward and kind != "prior" else []
+                tail = ["--steps", str(case.steps), "--seed", str(seed), "-o", str(out), "--json"]
                 run_command(["train", case.task, *begin, *options, *tail], out / "done.json")
     options = ["--reality", str(folder / "reality.toml"), "--grounds", "--by-name", "--worlds", "200"]
     run_command(["compare", *found, *options, "-o", str(folder / "report")])

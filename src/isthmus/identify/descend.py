@@ -56,8 +56,8 @@ EDGES = 5.0
 """Variance of what is found over what smooth errors would give: feet that touch earlier or later make many small valleys, and a
 descent ends in one of them. From fits to ten recordings of a walking go1 whose numbers were known."""
 AT_EDGE = 2.0
-"""A derivative that is so many times as long beside the fitted start as at it belongs to an edge, such as a joint that sticks or
-slips: a few pieces with derivatives a thousand times too long would drown what all others say."""
+"""A derivative that is so many times as long beside the fitted start as at it belongs to an edge, such as a joint that sticks
+or slips: a few pieces with derivatives a thousand times too long would drown what all others say."""
 STUCK = 1e6
 """Damping at which no step is worth trying."""
 
