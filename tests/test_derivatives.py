@@ -248,3 +248,18 @@ def test_a_derivative_to_one_side_is_that_to_both_in_a_short_step():
     both, one = residual.linear(z, e, xi, *steps), residual.linear(z, e, xi, *steps, both_ways=False)
     for a, b in ((both.dz, one.dz), (both.dx, one.dx)):
         np.testing.assert_allclose(b, a, atol=1e-3 * np.abs(a).max())
+
+
+def test_a_piece_at_an_edge_does_not_drown_what_the_others_say():
+    """Where one piece's derivatives are a thousand times too long beside its start, all is as without that piece."""
+    robot = get_robot("pendulum")
+    e = world(robot)
+    residual = moving(robot, e, ("weight_mass", "joint_damping"))
+    smooth = by_copies(residual, e)
+    sizes = np.ones((SEGMENTS, 1, 1, 1))
+    sizes[0] = 1e3
+    edge = replace(smooth, dz=smooth.dz * sizes, dx=smooth.dx * sizes)
+    others = slice(1, SEGMENTS)
+    found, rest = Normal(smooth, residual.hold), Normal(smooth.of(others), residual.hold)
+    np.testing.assert_allclose(found.product(smooth, edge), rest.product(smooth.of(others), smooth.of(others)))
+    assert np.linalg.norm(found.product(smooth, smooth)) > np.linalg.norm(rest.product(smooth.of(others), smooth.of(others)))

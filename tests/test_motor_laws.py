@@ -24,6 +24,7 @@ from isthmus.identify.plant import record
 from isthmus.identify.rollout import silent
 from isthmus.identify.study import errors
 from isthmus.robots import get_robot
+from isthmus.robots.pendulum import ROD, WEIGHT
 from isthmus.sim.actuators import Actuators
 from isthmus.sim.engine import Engine
 from isthmus.sim.unit import Unit
@@ -250,3 +251,23 @@ def test_what_a_fit_without_the_law_believed_does_not_stand_in_its_way(monkeypat
     assert found.chosen == "stribeck"
     assert found.tried[1].held_out < 1.1 * least
     assert after.median()[robot.space.index("joint_friction")] < 0.2
+
+
+@pytest.mark.slow
+def test_numbers_that_only_show_together_stay_together_beside_a_law(monkeypatch):
+    """Motion tells the ratio of strength to mass. A belief in which the two vary by themselves is one of other pendulums."""
+    robot = get_robot("pendulum")
+    truth = dataclasses.replace(robot, unit=Unit(motors={"stribeck": (0.4,), "stribeck_speed": (0.8,)}))
+    held = robot.prior.fix({n: robot.space[n].nominal for n in robot.space.names if n not in ("weight_mass", "strength")})
+    episode = record(truth, truth.space.nominal, Waves(truth, 8.0).chirp(high=2.0, part=0.9), seed=2)
+    segments, noise = cut(tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
+    out = np.arange(len(segments)) % 3 == 1
+    monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
+    monkeypatch.setattr(actuator, "LADDER", tuple(rung for rung in LADDER if rung.name == "stribeck"))
+    found, after = climb(robot, segments.take(~out), segments.take(out), held, noise, ("hinge",), threads=1)
+    assert found.chosen == "stribeck"
+    mass, strength = (after.sample(RNG(0), 2000)[:, robot.space.index(n)] for n in ("weight_mass", "strength"))
+    ratio = strength / (mass + ROD / WEIGHT / 2)
+    assert ratio.mean() == pytest.approx(1.0 / (1.0 + ROD / WEIGHT / 2), rel=0.03)
+    assert ratio.std() / ratio.mean() < 0.5 * mass.std() / mass.mean()
+    assert np.corrcoef(mass, strength)[0, 1] > 0.8

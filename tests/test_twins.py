@@ -111,6 +111,15 @@ def test_a_twin_survives_its_file_with_motors_and_forces(pendulum, force, tmp_pa
     assert np.abs(bare.qpos - engines[0].qpos).max() > 1e-3
 
 
+def test_a_twin_knows_what_was_believed_before_a_recording(pendulum):
+    first, second = (pendulum.prior.fix({"payload": value}) for value in (0.1, 0.2))
+    twin = Twin("pendulum", pendulum.model_hash, pendulum.prior)
+    for recording, belief in (("a", first), ("b", second)):
+        twin = twin.fitted(belief, {"recordings": [recording], "belief": belief.to_dict()})
+    expected = {("a",): pendulum.prior, ("b", "a"): pendulum.prior, ("b",): first, ("c",): second}
+    assert {asked: twin.before(asked, pendulum.prior).hash for asked in expected} == {k: b.hash for k, b in expected.items()}
+
+
 @pytest.mark.parametrize(
     ("unit", "hint"),
     [

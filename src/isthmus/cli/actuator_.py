@@ -23,6 +23,7 @@ from isthmus.errors import BadInput, unknown
 
 if TYPE_CHECKING:
     from isthmus.identify.actuator import Actuator
+    from isthmus.identify.twin import Twin
     from isthmus.sim.robot import Robot
 
 
@@ -62,9 +63,9 @@ def run(args: Args) -> int:
         raise BadInput("tables with torques and recordings without do not go together.")
     robot, old = robot_of(args.robot)
     began = time.perf_counter()
-    found, belief, inputs, notes = (_unseen if kinds == {True} else _measured)(args, robot)
+    found, belief, inputs, notes = _unseen(args, robot, old) if kinds == {True} else _measured(args, robot)
     entry = {"recordings": inputs, "actuator": found.chosen, "error": {t.name: t.held_out for t in found.tried}}
-    entry |= {"findings": notes}
+    entry |= {"findings": notes, "belief": belief.to_dict()}
     unit = replace(robot.unit, motors=found.motors, learned=_kept(robot, found))
     if args.out is not None and args.out.suffix == ".twin":
         twin = old or Twin(args.robot, robot.model_hash, belief)
@@ -93,11 +94,13 @@ def _measured(args: Args, robot: Robot) -> tuple[Actuator, Any, list[str], list]
     return found, belief, [content_hash(read_bytes(path, 2**31)) for path in args.files], []
 
 
-def _unseen(args: Args, robot: Robot) -> tuple[Actuator, Any, list[str], list]:
+def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Actuator, Any, list[str], list]:
     from isthmus.data.reader import read
     from isthmus.identify.actuator import climb
     from isthmus.identify.study import prepare
+    from isthmus.robots import get_robot
     from isthmus.sim.sources import target_joints
+    from isthmus.world import adopt
 
     labels = [label for label in robot.contract.target.labels if re.fullmatch(args.motors, label)]
     if not labels:
@@ -109,9 +112,14 @@ def _unseen(args: Args, robot: Robot) -> tuple[Actuator, Any, list[str], list]:
     parts = prepare(robot, episodes, robot.prior, args.horizon, findings=findings)
     if parts.held_out is None:
         raise BadInput(f"the recordings give {len(parts.train)} segments: too few to hold some out and judge by them.")
+    inputs, known = [x.hash for x in episodes], robot.prior
+    if old is not None:
+        known = adopt(old.before(inputs, get_robot(old.robot).prior), robot.space, args.robot)
     with show.bar(f"motors of {robot.name}") as bar:
-        found, belief = climb(parts.robot, parts.train, parts.held_out, robot.prior, parts.floor, labels, report=bar.update)
-    return found, belief, [x.hash for x in episodes], [f.to_dict() for f in findings]
+        found, belief = climb(
+            parts.robot, parts.train, parts.held_out, robot.prior, parts.floor, labels, report=bar.update, before=known
+        )
+    return found, belief, inputs, [f.to_dict() for f in findings]
 
 
 def _kept(robot: Robot, found: Actuator) -> tuple:

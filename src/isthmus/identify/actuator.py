@@ -16,7 +16,7 @@ import numpy as np
 
 from isthmus.gap.segments import Segments
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
-from isthmus.identify.fit import Fit, fit, free
+from isthmus.identify.fit import fit, free
 from isthmus.identify.ladder import DELAY, LADDER, extended, params, reopened, settled, without_losses, written
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
@@ -124,18 +124,20 @@ def climb(
     labels: Sequence[str],
     threads: int = 0,
     report: Report = lambda done: None,
+    before: Belief | None = None,
 ) -> tuple[Actuator, Belief]:
     """Where no torque was measured; also what is then believed of the robot's own parameters.
 
     The robot's own figures of its motors are searched again with every law, whatever was believed of them: a fit without the
-    right law has bent them to make up for it.
+    right law has bent them to make up for it. In the end all numbers are fitted once more, with the law in force, to what was
+    believed `before` these recordings, by default `belief`: only then does the belief know which of them go together.
     """
     labels = tuple(labels)
     own = tuple(n for n in dict.fromkeys(written(robot).values()) if n in free(robot, belief))
     open_ = reopened(belief, own)
     extra: tuple[Param, ...] = ()
     tried: list[Tried] = []
-    found: dict[str, tuple[tuple[Param, ...], np.ndarray, Fit | None]] = {}
+    found: dict[str, tuple[tuple[Param, ...], np.ndarray]] = {}
     e = belief.median()
     for i, rung in enumerate((None, *LADDER)):
         report(i / (len(LADDER) + 2))
@@ -147,26 +149,30 @@ def climb(
         names = (*own, *(p.name for p in extra))
         # From the law below on: the middle of what a motor could lose is far from any motor.
         e = np.concatenate([e, [p.nominal for p in new]])
-        fitted = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads) if names else None
-        e = e if fitted is None else fitted.e
+        e = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads).e if names else e
         name = rung.name if rung else "as believed"
         values = {n: float(e[larger.space.index(n)]) for n in names}
         miss = [_relative(larger, part, noise, e, threads) for part in (train, held)]
-        found[name] = (extra, e, fitted)
+        found[name] = (extra, e)
         tried.append(_tried(name, values, *miss))
     base = choose(tried)
-    extra, e, fitted = found[base.name]
+    extra, e = found[base.name]
     motors = settled(robot, extra, base.values)
     here = replace(robot, unit=replace(robot.unit, motors=motors))
     world = e[: len(robot.space)]
     learned = learn(here, train, world, noise, "motor", labels, threads=threads)
-    miss = [_relative(with_force(here, learned), part, noise, world, threads) for part in (train, held)]
+    forced = with_force(here, learned)
+    miss = [_relative(forced, part, noise, world, threads) for part in (train, held)]
     tried.append(_tried(NETWORK, base.values, *miss))
     chosen = choose([base, tried[-1]])
     network = learned if chosen is tried[-1] else None
-    return Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise"), (
-        belief if fitted is None else fitted.narrowed(belief, own)
-    )
+    actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise")
+    if chosen is tried[0] or not (names := free(robot, belief)):
+        return actuator, belief
+    report((len(LADDER) + 1) / (len(LADDER) + 2))
+    wide = reopened(belief if before is None else before, own)
+    again = fit(here if network is None else forced, train, wide, noise, names, start=world, rounds=2, threads=threads)
+    return actuator, belief.put(again.factor())
 
 
 def _relative(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, threads: int) -> np.ndarray:

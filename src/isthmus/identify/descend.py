@@ -55,6 +55,9 @@ USUAL = 5.0
 EDGES = 5.0
 """Variance of what is found over what smooth errors would give: feet that touch earlier or later make many small valleys, and a
 descent ends in one of them. From fits to ten recordings of a walking go1 whose numbers were known."""
+AT_EDGE = 2.0
+"""A derivative that is so many times as long beside the fitted start as at it belongs to an edge, such as a joint that sticks
+or slips: a few pieces with derivatives a thousand times too long would drown what all others say."""
 STUCK = 1e6
 """Damping at which no step is worth trying."""
 
@@ -132,8 +135,16 @@ class Normal:
     def product(self, a: Linear, b: Linear) -> np.ndarray:
         """Information about z, (d, d), as the product of derivatives that were taken at two points near this one."""
         left, right = (self._beyond(x.dz.reshape(self.dz.shape), x.dx.reshape(self.dx.shape)) for x in (a, b))
+        if not self.followed:
+            left, right = self._bounded(left), self._bounded(right)
         both = np.einsum("sn,sni,snj->ij", self._w, left, right, optimize=True)
         return 0.5 * (both + both.T)
+
+    def _bounded(self, by: np.ndarray) -> np.ndarray:
+        """Derivatives near this point, (S, n, d), without those that are longer than AT_EDGE times that at the point itself."""
+        size = lambda x: np.sqrt(np.einsum("sn,sni->si", self._w, x**2, optimize=True))  # noqa: E731
+        most = AT_EDGE * size(self._beyond(self.dz, self.dx))
+        return by * (size(by) <= most)[:, None]
 
     def _beyond(self, dz: np.ndarray, dx: np.ndarray) -> np.ndarray:
         """What z does to r that the starts cannot undo, (S, n, d)."""

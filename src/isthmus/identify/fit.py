@@ -95,15 +95,6 @@ class Fit:
         rows = tuple(tuple(float(v) for v in row) for row in self.covariance)
         return NormalFactor(self.space.names, tuple(float(v) for v in self.z), rows)
 
-    def narrowed(self, before: Belief, names: Iterable[str]) -> Belief:
-        """A belief with what was found of some of the fitted parameters in place of what it says of them."""
-        names = tuple(names)
-        if not names:
-            return before
-        which = [self.space.index(name) for name in names]
-        rows = tuple(tuple(float(v) for v in row) for row in self.covariance[np.ix_(which, which)])
-        return before.put(NormalFactor(names, tuple(float(v) for v in self.z[which]), rows))
-
     def correlations(self) -> np.ndarray:
         if self.draws is not None:
             return np.atleast_2d(np.corrcoef(self.draws.z.T))

@@ -11,7 +11,7 @@ A twin comes after a robot: `on(robot)` is a robot like any other, to simulate, 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,15 @@ class Twin:
         """The same unit after one more fit."""
         noted = plain({**entry, "belief_hash": belief.hash}, "an entry of the twin's history")
         return replace(self, belief=belief, history=(*self.history, noted), hash="")
+
+    def before(self, recordings: Iterable[str], prior: Belief) -> Belief:
+        """What was believed before any of the recordings, by hash, was fitted to; before the first fit that is `prior`."""
+        told, known = set(recordings), prior
+        for entry in self.history:
+            if told.intersection(map(str, entry.get("recordings") or ())):
+                return known
+            known = Belief.from_dict(entry["belief"], "the twin's history") if "belief" in entry else known
+        return self.belief
 
     def on(self, robot: Robot, where: str) -> Robot:
         """The robot with this unit's numbers, motors and forces; another robot or another model of it is an error."""
