@@ -136,7 +136,7 @@ def show(case: Case, threads: int) -> None:
         episodes = [read(case.recording)]
         findings = suspect(task.robot, episodes)
         found = gather(task.robot, controller, episodes, task.robot.prior, findings, threads).to_dict()
-    except BadInput as error:
+    except (BadInput, np.linalg.LinAlgError) as error:
         found = {"error": str(error)}
     case.evidence.parent.mkdir(parents=True, exist_ok=True)
     found |= {"seconds": time.perf_counter() - began}
@@ -262,7 +262,7 @@ def report(wanted: list[Case]) -> str:
     for name, spent in seconds.items():
         if spent:
             lines += ["", f"{name}: {np.median(spent):.0f} s in the middle, {max(spent):.0f} s at most."]
-    lines += ["", "Wrong:", ""]
+    lines += ["", "Not right:", ""]
     for r in rows:
         if not r.good:
             tables = {k: v for k, v in r.case.reality.to_dict().items() if k in ("unmodelled", "wiring", "faults", "sensors")}

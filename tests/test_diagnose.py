@@ -235,6 +235,7 @@ WELL, BADLY = Spread(0.8, 0.7, 0.9), Spread(0.2, 0.1, 0.3)
         (Outcome(False, 0.0, 0.9, 0.1, 0.2, WELL, BADLY, 0.5), "inside"),
         (Outcome(True, 0.0, 0.9, 0.9, 0.2, WELL, WELL, 0.01), "states"),
         (Outcome(False, 0.0, 0.9, 0.9, 0.2, WELL, WELL, 0.5), "nothing"),
+        (Outcome(True, 0.0, 0.0, 0.0, 0.2, BADLY, BADLY, 0.5, whole=False), "nothing"),
     ],
 )
 def test_who_is_to_blame_follows_from_where_the_policy_fails(outcome, cause):
@@ -245,9 +246,9 @@ def test_who_is_to_blame_follows_from_where_the_policy_fails(outcome, cause):
 
 
 def test_a_repair_without_training_brings_what_this_policy_does_without_the_fault():
-    outcome = Outcome(False, 0.0, 0.9, 1.0, 0.2, Spread(0.6, 0.5, 0.7), WELL, 0.5)
+    outcome = Outcome(False, 0.0, 0.9, 1.0, 0.2, WELL, Spread(0.6, 0.5, 0.7), 0.5)
     assert "0.80 (0.70 to 0.90)" in gain("wiring", outcome)
-    assert "0.60 (0.50 to 0.70)" in gain("outside", outcome)
+    assert "this one has 0.60" in gain("outside", outcome)
     assert not gain("nothing", outcome)
 
 

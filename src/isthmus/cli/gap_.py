@@ -107,7 +107,7 @@ def run(args: Args) -> int:
     if args.json:
         show.emit(record | {"report": str(args.out) if args.out else None, "seconds": time.perf_counter() - began})
         return 0
-    if why is not None and found.far is not None:
+    if why is not None and not found.still:
         _tell_why(why)
     _tell(found, time.perf_counter() - began)
     if args.out is not None:

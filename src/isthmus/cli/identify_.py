@@ -117,6 +117,7 @@ def run(args: Args) -> int:
         "recordings": [e.hash for e in episodes],
         "findings": [f.to_dict() for f in findings],
         "error": {"before": _errors(found.before), "after": _errors(found.after)},
+        "before": belief.to_dict(),
         "belief": after.to_dict(),
     }
     twin = replace(old or Twin(args.robot, robot.model_hash, belief), unit=robot.unit).fitted(after, entry)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.diagnose.wiring import OTHER_UNITS
 from isthmus.gap.parabola import HALF, VALUE
 from isthmus.gap.tracks import Track
 from isthmus.identify.fit import noise_params
@@ -23,6 +24,8 @@ QUIET = 0.2
 """Share of the moments that are quieter than the one that is taken."""
 SPEAK = 50.0
 """Ticks that speak for themselves, however many there are: noise is never quite white."""
+KNOWN = 1.5
+"""The largest over the least that is believed, where somebody is sure of it."""
 STRONG, OTHER = 4.0, 10.0
 """Times the largest that was believed: from the first on, more says no more; from the second on, it is another unit."""
 
@@ -42,7 +45,7 @@ class Noise:
     def evidence(self) -> float:
         """Log odds that it is larger than was believed, against that it is not; 0 where it is not."""
         r = self.sigma / max(self.high, 1e-12)
-        if not 1.0 < r < OTHER:
+        if r <= 1.0 or (r >= OTHER and self.unit in OTHER_UNITS):
             return 0.0
         r = min(r, STRONG)
         return SPEAK * float(np.log(r) - 0.5 * (1.0 - r**-2))
@@ -59,7 +62,9 @@ def noises(robot: Robot, found: Sequence[Track], belief: Belief) -> list[Noise]:
     for name, signal in noise_params(robot.space).items():
         sigma = quietest([track.measured[:, at[signal]] for track in found])
         if np.isfinite(sigma):
-            out.append(Noise(signal, robot.contract[signal].unit, sigma, *belief.interval(name, 1.0)))
+            low, high = belief.interval(name, 1.0)
+            # What was fitted to one recording is a little different in another.
+            out.append(Noise(signal, robot.contract[signal].unit, sigma, low, max(high, KNOWN * low)))
     return out
 
 

@@ -26,6 +26,8 @@ from isthmus.world import Belief
 DRAWS = 16
 """Worlds that agree with the recordings."""
 LEVEL = (0.05, 0.95)
+WHOLE = 0.75
+"""Of an episode: what is shorter is no whole one."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Outcome:
     stopped: bool
     """The guard had to stop the robot."""
     success: float
-    """Share of the recordings in which the task was done; and of worlds of the belief, and of those as found."""
+    """Share of the recordings, by length, in which the task was done; and of worlds of the belief, and of those as found."""
     believed_success: float
     found_success: float
     score: float
@@ -57,10 +59,12 @@ class Outcome:
     found_score: Spread
     p_uncovered: float
     """How likely a world of the belief is to go as often where others do not."""
+    whole: bool = True
+    """Every recording is about as long as an episode: success is only defined over one."""
 
     @property
     def failed(self) -> bool:
-        return self.stopped or self.success < 0.5
+        return self.whole and (self.stopped or self.success < 0.5)
 
 
 def outcome(
@@ -77,7 +81,7 @@ def outcome(
 ) -> Outcome | None:
     """`lived` and `covered` are of worlds of the belief, as `gap.whole` has them; None where the task has no score in them."""
     parts = stretches(robot, controller, episodes, found)
-    if task is None or not parts or _of(lived, "score") is None:
+    if task is None or not parts:
         return None
     e = worlds_found(at, belief)
     again = behaviour(robot, task, [(part, relive(robot, controller, part, e, i, threads)) for i, part in enumerate(parts)])
@@ -90,12 +94,13 @@ def outcome(
     return Outcome(
         stopped=any(bool((r & bits).any()) for r in rules),
         success=float(successes[0].recorded),
-        believed_success=float(np.nanmean(successes[0].worlds)),
-        found_success=float(np.nanmean(successes[1].worlds)),
+        believed_success=float(np.nan_to_num(successes[0].worlds).mean()),
+        found_success=float(np.nan_to_num(successes[1].worlds).mean()),
         score=float(scores[0].recorded),
         believed_score=Spread.of(scores[0].worlds),
         found_score=Spread.of(scores[1].worlds),
         p_uncovered=covered.p_uncovered if covered is not None else 1.0,
+        whole=min(len(part) for part in parts) >= WHOLE * task.episode * robot.contract.rate,
     )
 
 
@@ -105,8 +110,7 @@ def _of(b: Behaviour, name: str) -> Any:
 
 def worlds_found(at: Base, belief: Belief, n: int = DRAWS, seed: int = 0) -> np.ndarray:
     """(n, all) worlds that agree with the recordings: draws around the best numbers, as wide as those are known."""
-    fitted = at.fitted
-    told = fitted.normal.matrix / at.repeated + fitted.prior.precision
-    root = np.linalg.cholesky(np.linalg.inv(told))
+    fitted, d = at.fitted, len(at.fitted.names)
+    root = np.linalg.cholesky(np.linalg.inv(at.quadratic.G[:d, :d] + fitted.prior.precision))
     z = fitted.point.z + np.random.default_rng(seed).standard_normal((n, len(root))) @ root.T
     return fitted.residual.world(z, belief.median())

@@ -40,8 +40,9 @@ def units(robot: Robot, episodes: Sequence[Episode], belief: Belief) -> Iterator
             best = min(fits, key=lambda other: abs(np.log(sigma / (sizes[other] * middle))))
             yield f"{signal} is in {best} instead of {unit}", CERTAIN
     accel = spatial(robot).get("accel")
-    if accel is None:
+    if accel is None or "g" not in OTHER_UNITS.get(robot.contract[accel].unit, ()):
         return
     measured = np.concatenate([np.zeros((0, 3)), *(e.signals[accel] for e in episodes if accel in e.signals)])
-    if len(measured) and abs(float(np.nanmedian(np.linalg.norm(measured, axis=1))) - 1.0) < SAME:
+    measured = measured[np.isfinite(measured).all(axis=1)]
+    if len(measured) and abs(float(np.median(np.linalg.norm(measured, axis=1))) - 1.0) < SAME:
         yield f"{accel} is in g instead of {robot.contract[accel].unit}", CERTAIN

@@ -52,14 +52,18 @@ def diagnose(
     controller: Controller,
     episodes: Sequence[Episode],
     belief: Belief,
-    measured: Gap,
+    measured: Gap | None = None,
     task: Any = None,
     threads: int = 0,
     report: Callable[[float, str], None] = lambda share, what: None,
 ) -> Diagnosis:
-    """The cause of a gap that was measured, from recordings alone; `task`, if there is one, says what the controller is for."""
+    """The cause of a gap, from recordings alone.
+
+    Where it was measured, and there is a `task` that says what the controller is for, also whether the policy is to blame.
+    """
+    findings = measured.findings if measured else ()
     try:
-        evidence = gather(robot, controller, episodes, belief, measured.findings, threads, report, measured, task)
+        evidence = gather(robot, controller, episodes, belief, findings, threads, report, measured, task)
     except BadInput as error:
         return Diagnosis(f"Cannot tell why, because {error}")
     except np.linalg.LinAlgError:

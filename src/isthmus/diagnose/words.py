@@ -53,20 +53,19 @@ def advice(hypothesis: Hypothesis, evidence: Evidence, belief: Belief) -> Advice
 
 
 def gain(cause: Cause, outcome: Outcome | None) -> str:
-    """Of a repair: the score of the task as recorded, and in simulation without what is wrong."""
+    """Of a repair: the score of the task as recorded, and that of simulated worlds without what is wrong."""
     if outcome is None or cause in ("nothing", "policy"):
         return ""
-    same = cause in ("sensor", "wiring", "link", "controller")
-    after, share = (outcome.found_score, outcome.found_success) if same else (outcome.believed_score, outcome.believed_success)
     how = (
-        "this policy in the simulator as corrected, without the fault"
-        if same
-        else "if a policy gets as good there as this one is in the worlds that it was trained in"
+        "this policy in the worlds that it was trained in"
+        if cause in ("sensor", "wiring", "link", "controller")
+        else "if a policy gets as good there as this one is in the worlds that it was trained in; in the simulator with the "
+        f"numbers as found, this one has {outcome.found_score.mean:.2f}"
     )
-    found = "" if same else f"; this policy in the simulator as corrected: {outcome.found_score.mean:.2f}"
+    after = outcome.believed_score
     return (
         f"score {outcome.score:.2f} as recorded, {after.mean:.2f} ({after.low:.2f} to {after.high:.2f}) and success in "
-        f"{100 * share:.0f} % of worlds after the repair: {how}{found}"
+        f"{100 * outcome.believed_success:.0f} % of worlds after the repair: {how}"
     )
 
 

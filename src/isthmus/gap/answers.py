@@ -10,7 +10,7 @@ A level is not answered if its answer is a small part of what would be in propor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,8 +62,10 @@ class Answer:
         return vars(self) | {"text": self.text if self.ignored > 0 else ""}
 
 
-def answers(robot: Robot, controller: Controller, stretch: Stretch, e: np.ndarray, threads: int = 0) -> list[Answer]:
-    """Of a controller in the world e, (d,), for each component and side of its commands."""
+def answers(robot: Robot, controller: Controller, parts: Sequence[Stretch], e: np.ndarray, threads: int = 0) -> list[Answer]:
+    """Of a controller in the world e, (d,), for each component and side of its commands, from where the first part began."""
+    stretch = parts[0]
+    given = {s.name: np.concatenate([part.operator[s.name] for part in parts]) for s in controller.manifest.operator}
     asked = [
         (signal, i, side)
         for signal in controller.manifest.operator
@@ -87,7 +89,7 @@ def answers(robot: Robot, controller: Controller, stretch: Stretch, e: np.ndarra
     )
     lived = relive(robot, controller, part, np.tile(_quiet(robot.space, e), (1 + len(asked) * len(LEVELS), 1)), threads=threads)
     size = _sizes(lived).reshape(len(asked), len(LEVELS))
-    return [_answer(stretch, s, i, side, size[j]) for j, (s, i, side) in enumerate(asked)]
+    return [_answer(given, s, i, side, size[j]) for j, (s, i, side) in enumerate(asked)]
 
 
 def told(found: Sequence[Answer]) -> list[str]:
@@ -95,15 +97,15 @@ def told(found: Sequence[Answer]) -> list[str]:
     return [a.text for a in found if a.ignored > 0]
 
 
-def _answer(stretch: Stretch, signal: Signal, i: int, side: int, size: np.ndarray) -> Answer:
+def _answer(asked: Mapping[str, np.ndarray], signal: Signal, i: int, side: int, size: np.ndarray) -> Answer:
     none, levels = _none(signal)[i], np.array(LEVELS)
     values = none + levels * (_end(signal, i, side) - none)
-    strongest = size[-1]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        silent = np.full(len(levels), True) if not strongest > FAINT else size / strongest < PART * levels
+    strongest = float(size[np.isfinite(size)].max(initial=0.0))
+    # A world that fell has answered, if not as it should: its size is infinite.
+    silent = size <= FAINT if not strongest > FAINT else size / strongest < PART * levels
     count = len(levels) if silent.all() else int(np.argmin(silent))
     dead = float(values[count - 1]) if count else 0.0
-    given = stretch.operator[signal.name][:, i]
+    given = asked[signal.name][:, i]
     ours = side * (given - none) > 0
     inside = ours & (side * given <= side * dead) if count else np.zeros(len(given), bool)
     return Answer(
@@ -111,7 +113,7 @@ def _answer(stretch: Stretch, signal: Signal, i: int, side: int, size: np.ndarra
         label=signal.labels[i],
         unit=signal.units[i],
         asked=tuple(values.tolist()),
-        answered=tuple((size / strongest if strongest > 0 else size).tolist()),
+        answered=tuple(np.minimum(size / strongest if strongest > 0 else size, 1.0).tolist()),
         dead=dead,
         ignored=float(inside.sum() / max(ours.sum(), 1)),
         strongest=float(given[inside][np.argmax(side * given[inside])]) if inside.any() else 0.0,
@@ -125,7 +127,6 @@ def _sizes(lived: Lived) -> np.ndarray:
     f = np.concatenate([later.mean(1), later.std(1)], axis=1)
     scale = np.nanstd(y, axis=(0, 1))
     scale = np.tile(np.where(scale > 0, scale, np.inf), 2)
-    # A world that fell has answered, if not as it should.
     off = np.abs(f[1:] - f[0]) / scale
     return np.where(np.isfinite(off).all(1), off.sum(1), np.inf)
 

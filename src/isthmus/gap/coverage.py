@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.spatial import KDTree
@@ -18,9 +18,11 @@ from scipy.spatial.distance import cdist
 
 from isthmus.data.rate import Rate
 from isthmus.gap.closed import Lived, Stretch
-from isthmus.gap.embed import Learned, taught
 from isthmus.gap.windows import Axes, Windows, labels, principal, ticks_of, windows
 from isthmus.sim.robot import Robot
+
+if TYPE_CHECKING:
+    from isthmus.gap.embed import Learned
 
 ALARMS = 0.01
 """Stated rate of false alarms, of windows."""
@@ -87,6 +89,8 @@ def coverage(
     if not all(len(w.features) for w in real) or not all(len(np.unique(w.episode)) > 1 for w in sim):
         return None
     if space == "learned":
+        from isthmus.gap.embed import taught
+
         axes = taught(np.concatenate([_some(w, w.episode % 2 == 0).features for w in sim]), seed)
         sim = [_some(w, w.episode % 2 == 1) for w in sim]
         if not all(len(np.unique(w.episode)) > 1 for w in sim):

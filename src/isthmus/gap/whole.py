@@ -164,7 +164,7 @@ def measure(
     if not lived:
         unsaid.append("Cannot tell what the policy does, because it was in charge for less than a second.")
     learned = tuple(regions(robot, found))
-    heard = tuple(answers(robot, controller, parts[0], belief.median(), threads)) if parts else ()
+    heard = tuple(answers(robot, controller, parts, belief.median(), threads)) if parts else ()
     return Gap(names, distance, done, covered, learned, findings, tuple(unsaid), worlds, seed, seconds, heard)
 
 

@@ -112,7 +112,7 @@ def _live(
     for t in range(warm + ahead + 1):
         follower.follow(engine, t)
         # A world that blew up stays where it was last seen.
-        states.append(states[-1] if engine.blown[0] else engine.qpos[0].copy())
+        states.append(states[-1] if states and engine.blown[0] else engine.qpos[0].copy())
         engine.replay(one.target[:, t])
     late = float(engine.view["sensor_delay"][0]) * robot.contract.rate
     now = warm + np.arange(ahead + 1) - late

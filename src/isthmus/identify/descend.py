@@ -136,15 +136,15 @@ class Normal:
         """Information about z, (d, d), as the product of derivatives that were taken at two points near this one."""
         left, right = (self._beyond(x.dz.reshape(self.dz.shape), x.dx.reshape(self.dx.shape)) for x in (a, b))
         if not self.followed:
-            left, right = self._bounded(left), self._bounded(right)
+            plain = self._plain(left) & self._plain(right)
+            left, right = left * plain, right * plain
         both = np.einsum("sn,sni,snj->ij", self._w, left, right, optimize=True)
         return 0.5 * (both + both.T)
 
-    def _bounded(self, by: np.ndarray) -> np.ndarray:
-        """Derivatives near this point, (S, n, d), without those that are longer than AT_EDGE times that at the point itself."""
+    def _plain(self, by: np.ndarray) -> np.ndarray:
+        """(S, 1, d), where derivatives near this point, (S, n, d), are at most AT_EDGE times as long as those at it."""
         size = lambda x: np.sqrt(np.einsum("sn,sni->si", self._w, x**2, optimize=True))  # noqa: E731
-        most = AT_EDGE * size(self._beyond(self.dz, self.dx))
-        return by * (size(by) <= most)[:, None]
+        return (size(by) <= AT_EDGE * size(self._beyond(self.dz, self.dx)))[:, None]
 
     def _beyond(self, dz: np.ndarray, dx: np.ndarray) -> np.ndarray:
         """What z does to r that the starts cannot undo, (S, n, d)."""

@@ -90,7 +90,7 @@ class Exchange:
 
     def __init__(self, residual: Residual, prior: Prior, at: Point, found: Normal, e: np.ndarray, pair: tuple[int, int]):
         self.residual, self.prior, self.at, self.found, self.e, self.pair = residual, prior, at, found, e, pair
-        self.u = _unit(at.z)
+        self.u = np.clip(_unit(at.z), EDGE, 1.0 - EDGE)
         space = residual.space
         self.step = np.zeros(len(self.u))
         """(d,) one exchange, in unit coordinates; `along` is the same in those of z, at the minimum."""

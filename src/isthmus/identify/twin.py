@@ -53,7 +53,7 @@ class Twin:
         told, known = set(recordings), prior
         for entry in self.history:
             if told.intersection(map(str, entry.get("recordings") or ())):
-                return known
+                return Belief.from_dict(entry["before"], "the twin's history") if "before" in entry else known
             known = Belief.from_dict(entry["belief"], "the twin's history") if "belief" in entry else known
         return self.belief
 

@@ -118,6 +118,8 @@ def _replay(f: Far) -> str:
 
 def _worst(robot: Robot, w: Worst, names: tuple[str, ...]) -> str:
     drawn = scene(robot.model, robot.base)
+    if not drawn.own:
+        return paragraph("The model has no solid part that could be drawn.")
     pair = (("recorded", w.recorded), ("simulated", w.simulated))
     motions = [motion(name, drawn, robot.model, w.time, qpos) for name, qpos in pair]
     end, name = w.start + float(w.time[-1]), Path(names[w.recording]).name

@@ -22,7 +22,7 @@ from isthmus.studio.report.page import embedded
 from isthmus.studio.report.solids import Scene
 from isthmus.studio.report.strip import BRIGHT, CELLS, COLOURS, DARK, GHOST, LIGHT, cell, strip
 
-SCRIPT = files("isthmus.studio.report").joinpath("player.js").read_text()
+SCRIPT = files("isthmus.studio.report").joinpath("player.js").read_text(encoding="utf-8")
 FINE = 2000
 """Lengths are whole numbers of the radius over this."""
 TURN = 10_000

@@ -24,6 +24,8 @@ MOST_SOLIDS = 160
 """The largest ones of a robot with more."""
 LONGEST = 0.22
 """Of a face, in units of the robot's radius."""
+MOST_CUTS = 12
+"""Of a face, in a row: a floor that is a box is large against a robot."""
 MOST_PIECES, SMALL = 16, 0.1
 """Of a mesh: the largest ones, and the least size in units of the whole."""
 SIMPLE = 42
@@ -87,7 +89,8 @@ def scene(model: mujoco.MjModel, base: str = "") -> Scene:
     parts = [(g, points) for g in geoms for points in _parts(model, g)]
     parts = sorted(parts, key=lambda part: -_size(part[1]))[:MOST_SOLIDS]
     corners = int(np.clip(FACES / max(len(parts), 1) / 2, *CORNERS))
-    made = [_solid(model, g, _outermost(points, corners), LONGEST * radius) for g, points in parts]
+    longest = lambda points: max(LONGEST * radius, _size(points) / MOST_CUTS)  # noqa: E731
+    made = [_solid(model, g, _outermost(points, corners), longest(points)) for g, points in parts]
     level = [g for g in shown(model) if kind_of(model, g) == Geom.mjGEOM_PLANE and data.geom_xmat[g, 8] > 1.0 - FLAT]
     free = [int(b) for b, kind in zip(model.jnt_bodyid, model.jnt_type, strict=True) if kind == mujoco.mjtJoint.mjJNT_FREE]
     named = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, base) if base else -1
