@@ -43,17 +43,17 @@ UNSEEN = 0.05
 
 @dataclass(frozen=True)
 class Weights:
-    slope: float = 2.0
-    unit: float = 2.0
+    slope: float = 4.2
+    unit: float = 4.3
     """Of evidence."""
-    bias: tuple[float, ...] = (-2.0, -2.0, -2.0, -2.0, -1.0)
+    bias: tuple[float, ...] = (-3.3, -2.7, -2.8, -3.1, -0.5)
     """Of `BIASED`."""
-    heat: float = 6.0
+    heat: float = 1.9
     """Difference of evidence that makes a cause e times less probable than the best one, up to `most` of them."""
-    most: float = 3.0
-    rest: float = 3.0
+    most: float = 6.9
+    rest: float = 11.0
     """Slope of what no number explains, log(left / noise), in favour of missing physics …"""
-    farthest: float = 4.0
+    farthest: float = 2.0
     """… up to so many times the noise: what is further off is not physics."""
 
 
