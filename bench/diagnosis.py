@@ -234,12 +234,12 @@ NEAR, SLIP = 0.3, 0.005
 
 
 def _packed(w: Weights) -> np.ndarray:
-    return np.array([*np.log([w.slope, w.unit, w.heat, w.most, w.rest, w.farthest]), *w.bias])
+    return np.array([*np.log([w.slope, w.unit, w.rest, w.farthest]), *w.bias])
 
 
 def _weights(x: np.ndarray) -> Weights:
-    slope, unit, heat, most, rest, farthest = map(float, np.exp(np.clip(x[:6], -4, 4)))
-    return Weights(slope, unit, tuple(map(float, x[6:])), heat, most, rest, max(farthest, 1.01))
+    slope, unit, rest, farthest = map(float, np.exp(np.clip(x[:4], -4, 4)))
+    return Weights(slope, unit, tuple(map(float, x[4:])), rest, max(farthest, 1.01))
 
 
 def report(wanted: list[Case]) -> str:

@@ -221,7 +221,7 @@ def test_a_small_command_that_does_nothing_is_the_policys_own_dead_zone(asked, d
         assert explained(PENDULUM, controller, episode).headline.startswith("Nothing is wrong")
     found = tracks([episode], PENDULUM.contract, 1.0 / PENDULUM.contract.rate)
     (part,) = stretches(PENDULUM, controller, [episode], found)
-    heard = answers(PENDULUM, controller, part, PENDULUM.prior.median(), threads=1)
+    heard = answers(PENDULUM, controller, [part], PENDULUM.prior.median(), threads=1)
     assert [(a.label, np.sign(a.asked[-1])) for a in heard] == [("push", -1.0), ("push", 1.0)]
     up = heard[1]
     assert up.dead <= dead

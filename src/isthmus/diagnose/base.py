@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.optimize import lsq_linear
 
 from isthmus.diagnose.blocks import blocks
 from isthmus.diagnose.doubts import Doubts, Lab
@@ -18,7 +19,7 @@ from isthmus.gap.segments import Segments, cut
 from isthmus.gap.tracks import Track
 from isthmus.identify.descend import EDGES, Normal, Point, repeated
 from isthmus.identify.fit import free, remaining, settled
-from isthmus.identify.narrow import WIDTHS, narrow
+from isthmus.identify.narrow import SHARES, WIDTHS, narrow
 from isthmus.identify.prior import FARTHEST, Prior, prior
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
@@ -30,6 +31,8 @@ PIECES, FOLLOWED_PIECES = 16, 8
 SEARCHES = ((10, 0.1), (30, 0.01))
 """Steps of the search for numbers, and log-likelihood per number that is worth another one; the second where the first leaves
 more than noise."""
+HELD = (0.36, 0.22)
+"""Widths of the derivatives with which numbers are held inside the belief, of a robot that is followed."""
 AMISS = 1.2
 """Times the noise: where numbers leave more than this, there is something to explain."""
 
@@ -55,6 +58,13 @@ class Fitted:
     def times(self) -> float:
         """Root mean square of what is left, in units of the signals' own noise."""
         return float(np.sqrt(np.nanmean((self.left / self.floor) ** 2)))
+
+    def forced(self, belief: Belief, repeated: float) -> float:
+        """What it costs to hold the numbers inside the belief, by the curvature at the best ones."""
+        A = self.normal.matrix / (repeated * max(self.times, 1.0) ** 2) + self.prior.precision
+        root = np.linalg.cholesky(A)
+        best = lsq_linear(root.T, root.T @ self.point.z, tuple(ends(belief, self.names).T), method="bvls")
+        return float(best.cost)
 
     @property
     def count(self) -> int:
@@ -97,27 +107,44 @@ def explanations(at: Base) -> list[tuple[Block | None, Told]]:
     """What is told without any block, and with each of them.
 
     Around a robot that is followed, a quadratic holds only roughly. There every explanation is tried: the gain is that of the
-    better of two points, the one that the quadratic says and the best numbers, moved inside the belief.
+    best of three points, the one that the quadratic says, the best numbers inside the belief, and the best ones anywhere, moved
+    inside.
     """
     q = at.quadratic
     told = [(block, q.told(block)) for block in (None, *q.blocks)]
     if not at.fitted.residual.followed:
         return told
-    inside = np.clip(q.z, *q.ends.T)
+    inside, clipped = _inside(at), np.clip(q.z, *q.ends.T)
     tried: list[tuple[np.ndarray, np.ndarray]] = []
     for block, one in told:
-        amounts = one.c
-        if block is not None and block.cause == "outside":
-            i = at.fitted.names.index(block.name)
-            amounts = q.z[[i]] - inside[i]
-        tried += [(one.z, one.c), (inside, amounts)]
-    costs = _tried(at, [block for block, _ in told for _ in range(2)], tried)
-    out = []
-    for i, (block, one) in enumerate(told):
-        best = 2 * i + int(costs[2 * i + 1] < costs[2 * i])
-        z, c = tried[best]
-        out.append((block, replace(one, gain=-float(costs[best]), z=z, c=c)))
-    return out
+        tried.append((one.z, one.c))
+        for z in (inside, clipped):
+            i = at.fitted.names.index(block.name) if block is not None and block.cause == "outside" else None
+            tried.append((z, one.c if i is None else q.z[[i]] - z[i]))
+    k = len(tried) // len(told)
+    costs = _tried(at, [block for block, _ in told for _ in range(k)], tried).reshape(-1, k)
+    best = k * np.arange(len(told)) + costs.argmin(1)
+    return [
+        (block, replace(one, gain=-float(cost), z=tried[which][0], c=tried[which][1]))
+        for (block, one), which, cost in zip(told, best, costs.min(1), strict=True)
+    ]
+
+
+def _inside(at: Base) -> np.ndarray:
+    """(d,) the best numbers inside the belief, of a robot that is followed."""
+    q, residual, e = at.quadratic, at.fitted.residual, at.lab.e
+    z, xi = np.clip(q.z, *q.ends.T), np.zeros((len(residual.segments), 0))
+    if np.abs(z - q.z).max(initial=0.0) < 1e-6:
+        return z
+    for width in HELD:
+        found = Normal(residual.linear(z, e, xi, width * q.prior.spread, xi, both_ways=True), residual.hold)
+        A = found.matrix / at.repeated + q.prior.precision
+        slope = found.slope(xi) / at.repeated + q.prior.slope(z)
+        root = np.linalg.cholesky(A)
+        step = lsq_linear(root.T, -np.linalg.solve(root, slope), tuple((q.ends - z[:, None]).T), method="bvls").x
+        points = [(z + share * step, np.zeros(0)) for share in (0.0, *SHARES)]
+        z = points[int(_tried(at, [None] * len(points), points).argmin())][0]
+    return z
 
 
 def _tried(at: Base, blocks: Sequence[Block | None], points: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:

@@ -40,7 +40,7 @@ class Clue:
     cause: str
     name: str
     evidence: float
-    """Log, over that of numbers inside the belief and nothing else; of wiring, over that of the best numbers anywhere."""
+    """Log, over that of numbers inside the belief and nothing else."""
     amounts: tuple[float, ...] = ()
     """Of what it adds, in units of how large they may well be."""
     value: float | None = None

@@ -1,11 +1,11 @@
 """From evidence to causes with probabilities that add up.
 
     p(cause) ∝ exp(s(cause))        s = 0 where numbers inside the belief explain all
-    s = slope · log(1 + E / unit) - (best E - E) / heat + bias         E: evidence of the best explanation of each cause
+    s = slope · log(1 + E / unit) + bias         E: evidence of the best explanation of each cause
 
-A logarithm of a logarithm: evidence is that of a linear model, and a hundred times as much of it is not a hundred times as
-sure. The same holds of its differences. The weights are those under which the causes of virtual robots, which were known,
-are most probable (`python -m bench.diagnosis tune`).
+A logarithm of a logarithm: evidence is that of a model which is itself a little wrong, and a hundred times as much of it is not
+a hundred times as sure. So it is the ratio of two evidences that tells causes apart, not their difference. Under these weights
+the causes of virtual robots, which were known, are most probable (`python -m bench.diagnosis tune`).
 
 Where numbers inside the belief explain all, the robot is as it was believed to be. If it failed nevertheless, that is
 
@@ -43,17 +43,14 @@ UNSEEN = 0.05
 
 @dataclass(frozen=True)
 class Weights:
-    slope: float = 4.2
-    unit: float = 4.3
+    slope: float = 9.0
+    unit: float = 10.7
     """Of evidence."""
-    bias: tuple[float, ...] = (-3.3, -2.7, -2.8, -3.1, -0.5)
+    bias: tuple[float, ...] = (-3.6, -3.1, -3.6, -3.9, 0.0)
     """Of `BIASED`."""
-    heat: float = 1.9
-    """Difference of evidence that makes a cause e times less probable than the best one, up to `most` of them."""
-    most: float = 6.9
-    rest: float = 11.0
+    rest: float = 11.6
     """Slope of what no number explains, log(left / noise), in favour of missing physics …"""
-    farthest: float = 2.0
+    farthest: float = 1.5
     """… up to so many times the noise: what is further off is not physics."""
 
 
@@ -96,9 +93,8 @@ def scores(evidence: Evidence, weights: Weights) -> np.ndarray:
     s: dict[Cause, float] = dict.fromkeys(CAUSES, 0.0)
     s |= dict(zip(BIASED, weights.bias, strict=True)) | as_believed(evidence.outcome)
     found: dict[Cause, float] = {cause: max(evidence.best(cause), 0.0) for cause in EXPLAINED}
-    top = max(found.values())
     for cause, E in found.items():
-        s[cause] += weights.slope * float(np.log1p(E / weights.unit)) - min((top - E) / weights.heat, weights.most)
+        s[cause] += weights.slope * float(np.log1p(E / weights.unit))
     s["link"] += max(evidence.packets.evidence, -5.0)
     repeated = 0 if not evidence.parrot.ticks else 1 if evidence.parrot.differs else -1
     s["controller"] += CERTAIN * repeated if repeated else RARE

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.sim.engine import Engine
+from isthmus.sim.reality.check import flies
+from isthmus.sim.reality.laws import up
 from isthmus.sim.robot import Robot
 from isthmus.sim.sources import target_joints
 
@@ -82,12 +84,24 @@ def _of_base(robot: Robot) -> Iterator[Law]:
         return force
 
     yield Law("drag", on_base(lambda engine: -mass * engine.qvel[:, v : v + 3]), 1.0)
+    if flies(robot):
+        yield Law(
+            "drag of rotors",
+            on_base(lambda engine: -mass * _across(engine.qpos[:, q + 3 : q + 7], engine.qvel[:, v : v + 3])),
+            1.0,
+        )
     for axis in (0, 1):
         steady = weight * np.eye(3)[axis]
         yield Law(f"pull along {'xy'[axis]}", on_base(lambda engine, f=steady: np.tile(f, (engine.n, 1))), 0.05)
     if any(source.startswith("pos") for source in robot.sources.values()):
         home = np.array(robot.home[q : q + 3])
         yield Law("cable", on_base(lambda engine: -weight * _towards(engine.qpos[:, q : q + 3] - home)), 0.05)
+
+
+def _across(quat: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+    """The part of velocities in the plane of the rotors, (n, 3)."""
+    z = up(quat)
+    return velocity - (velocity * z).sum(1, keepdims=True) * z
 
 
 def _towards(away: np.ndarray) -> np.ndarray:

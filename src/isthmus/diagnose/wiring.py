@@ -88,14 +88,16 @@ def wiring(robot: Robot, found: Sequence[Track], e: np.ndarray, threads: int = 0
 
 
 def compared(robot: Robot, found: Sequence[Track], belief: Belief, at: Base, threads: int = 0) -> list[Undone]:
-    """Mistakes that explain recordings better than the best numbers do: those that look best, with numbers of their own."""
+    """Mistakes that look best, and how much better they explain recordings than none does, with numbers inside the belief."""
     out, ticks = [], at.fitted.residual.segments.ticks
+    as_it_is = at.fitted.forced(belief, at.repeated)
     for first in wiring(robot, found, belief.median(), threads)[:TRIED]:
         try:
             undone = fitted(robot, [first.mistake.undo(track) for track in found], belief, threads, ticks, QUICK)
         except BadInput:
             continue
-        out.append(replace(first, evidence=(at.fitted.cost - undone.cost) * at.fitted.count / at.repeated))
+        better = (at.fitted.cost - undone.cost) * at.fitted.count / at.repeated
+        out.append(replace(first, evidence=better + as_it_is - undone.forced(belief, at.repeated)))
     return sorted(out, key=lambda u: -u.evidence)
 
 

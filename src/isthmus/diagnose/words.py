@@ -16,6 +16,7 @@ DOES = {
     "resistance": "it resists the more, the faster it moves",
     "fading strength": "motors get weaker with time",
     "drag": "something slows the body down as it moves",
+    "drag of rotors": "something slows the body down as it moves across its rotors",
     "pull": "something pulls the body to one side",
     "cable": "something pulls the body back to where it started",
 }
