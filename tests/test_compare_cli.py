@@ -25,6 +25,7 @@ def realities(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_everything_is_in_the_record_and_fits_a_terminal_of_80_columns(capsys, tiny, realities, tmp_path, monkeypatch, short):
     from isthmus.cli import show
 

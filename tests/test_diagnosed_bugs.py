@@ -72,6 +72,7 @@ def hover(tmp_path_factory) -> Controller:
 # 9: frames ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_gyroscope_in_another_frame_is_what_explains_a_flight_best(hover):
     episode = recorded(CRAZYFLIE, hover, faults={"frames": {"gyro": "world"}})
     found = tracks([episode], CRAZYFLIE.contract, 1.0 / CRAZYFLIE.contract.rate)

@@ -146,6 +146,7 @@ def test_a_student_of_a_teacher_by_the_command_line(taught, tmp_path, capsys, qu
     assert main(["train", "--resume", "--steps", "1200", "-o", str(out), "--json"]) == 0
 
 
+@pytest.mark.slow
 def test_rma_trains_its_own_teacher_first(tmp_path, quick):
     out = tmp_path / "r"
     options = ["--method", "rma", "--memory", "convolution", "--history", "0.2", "--every", "2", "--steps", "1000"]
@@ -219,6 +220,7 @@ def test_a_teacher_of_another_space_is_refused_in_one_sentence(taught, tmp_path,
     assert len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_student_runs_on_a_virtual_robot_with_its_own_signals_only(tiny, tmp_path):
     """And what it remembers goes from tick to tick: the same signals again, from a fresh memory, give the same targets."""
     assert main(["export", str(tiny["student"]), "-o", str(tmp_path / "s.controller"), "--json"]) == 0

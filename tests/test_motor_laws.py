@@ -147,6 +147,7 @@ def test_the_command_writes_a_law_that_a_robot_takes(tmp_path, capsys):
         assert hint in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_law_with_more_figures_fits_no_worse(monkeypatch):
     """From motion alone: each law starts where the one below ended, so that a figure which is not needed does no harm."""
     robot = get_robot("pendulum")

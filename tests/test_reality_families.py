@@ -73,6 +73,7 @@ def test_every_hidden_reality_lives(robot):
         assert live(robot, reality).truth()["events"] == [], (seed, family)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ROOT.is_dir(), reason=f"no MuJoCo Menagerie at {ROOT}; set MENAGERIE_ROOT")
 @pytest.mark.parametrize("name", ["unitree_go2", "skydio_x2", "robotstudio_so101"])
 def test_robots_from_elsewhere_get_the_families_that_make_sense(name, monkeypatch):

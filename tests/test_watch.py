@@ -121,6 +121,7 @@ def test_no_alarm_without_a_change(pendulum, belief, quiet):
     assert all(e.alarm(found.level / 100.0) is None for e in found.evidence.values())
 
 
+@pytest.mark.slow
 def test_a_payload_is_found_at_once_and_named(pendulum, belief, quiet):
     after = _lived(pendulum, {"payload": np.where(np.arange(10) >= 5, 0.12, 0.05)}, 10)
     found = _watched(pendulum, belief, [*quiet[:5], *after[5:8]])
