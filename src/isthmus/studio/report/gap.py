@@ -54,7 +54,7 @@ def gap_page(found: Gap, record: dict[str, Any], verdict: Section | None = None,
 
 def verdict_section(why: Diagnosis) -> Section:
     """What is wrong, and what to do."""
-    parts = [f'<p class="big">{escape(why.headline)}</p>']
+    parts = [f'<p class="verdict">{escape(why.headline)}</p>']
     if why.verdict is not None:
         if why.verdict.cause is not None:
             first = why.advice[0][1]

@@ -73,6 +73,7 @@ h1{font-size:1.5rem;line-height:1.25;margin:.2rem 0 1rem;overflow-wrap:anywhere}
 h2{font-size:1.15rem;margin:2.2rem 0 .6rem;border-top:1px solid var(--rule);padding-top:1.2rem}
 p{margin:.5rem 0;max-width:44rem;overflow-wrap:anywhere}.quiet,figcaption{color:var(--quiet);font-size:.9rem}
 .big{font-size:2.6rem;font-weight:650;line-height:1.1;margin:.2rem 0}
+.verdict{font-size:1.6rem;font-weight:650;line-height:1.3;margin:.2rem 0 .6rem}
 .big small{font-size:1rem;font-weight:400;color:var(--quiet)}
 figure{margin:1rem 0}svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font-size:12px}
 svg .grid{stroke:var(--rule)}svg .axis,svg .note{fill:var(--quiet)}svg .mark{stroke:var(--quiet);stroke-dasharray:3 3}
