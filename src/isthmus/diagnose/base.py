@@ -26,7 +26,7 @@ from isthmus.world import Belief
 
 TICKS = 20
 """Longest prediction: short ones hang on everything nearly in proportion, and there is enough to see."""
-PIECES, FOLLOWED_PIECES = 16, 8
+PIECES, FOLLOWED_PIECES = 32, 8
 """Of the recordings, spread over them."""
 SEARCHES = ((10, 0.1), (30, 0.01))
 """Steps of the search for numbers, and log-likelihood per number that is worth another one; the second where the first leaves
