@@ -39,8 +39,8 @@ class Args:
     """Hold every parameter at its nominal value."""
     set: tuple[str, ...] = ()
     """Hold parameters at values, as NAME=VALUE."""
-    reality: Path | None = None
-    """File of a reality: every world is that robot, with missing physics, wiring faults and sensor errors."""
+    reality: str = ""
+    """Reality of which every world is one, with missing physics, wiring faults and sensor errors: a file, or hidden:SEED."""
     seed: int = 1000
     """Seed of the worlds."""
     failures: Path | None = None
@@ -74,7 +74,7 @@ def run(args: Args) -> int:
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
     from isthmus.learn.evaluate import evaluate
-    from isthmus.sim.reality import Reality
+    from isthmus.sim.reality.families import named
 
     found = runs.load(args.run)
     actor = runs.load_actor(found)
@@ -82,7 +82,7 @@ def run(args: Args) -> int:
     task, belief = task_on(found.task, unit), chosen_belief(belief, args.nominal, args.set)
     if args.failures and not len(belief.free()):
         raise BadInput("--failures lists worlds that failed, but every parameter is fixed here: there is only one world.")
-    reality = Reality.load(args.reality) if args.reality else None
+    reality = named(args.reality, found.task.robot) if args.reality else None
     with show.bar(f"evaluating {found.plan.task}") as bar:
         result = evaluate(task, actor, args.worlds, args.seed, belief, reality=reality, report=bar.update)
     files = _write_failures(args.failures, result, found.task, belief)

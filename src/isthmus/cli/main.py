@@ -31,6 +31,7 @@ VERBS = {
     "actuator": "find the law of its motors, from torques or from motion alone",
     "residual": "learn the force that no number explains",
     "validate": "put a controller through a protocol, stage by stage, with known error rates",
+    "loop": "all of it: train, run, explain the gap, close it, train again, prove it; one report",
     "data": "recordings: import, export, what is in a file; the store of all episodes: add, query, label, verify, trace",
     "doctor": "what this machine can do, how fast, and what is missing",
 }

@@ -107,9 +107,10 @@ def link_of(link: str, speed: float, controller, differs: Callable[[Reality], Re
         raise unknown("link", link, LINKS)
     from isthmus.deploy.links.inprocess import InProcess
     from isthmus.robots import get_robot
-    from isthmus.sim.reality import Reality, VirtualRobot
+    from isthmus.sim.reality import VirtualRobot
+    from isthmus.sim.reality.families import named
 
-    reality = Reality.load(Path(rest)) if rest else Reality(controller.manifest.robot.robot)
+    reality = named(rest, get_robot(controller.manifest.robot.robot))
     return InProcess(VirtualRobot(get_robot(reality.robot), differs(reality)))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,21 @@ def hidden(robot: Robot, seed: int, family: str | None = None) -> tuple[str, Rea
     name = family or drawn
     tables = choices[name](rng)
     return name, Reality.from_dict({"robot": robot.name, "seed": int(rng.integers(2**31))} | tables, f"hidden reality {seed}")
+
+
+HIDDEN = "hidden:"
+
+
+def named(text: str, robot: Robot) -> Reality:
+    """The reality that a word stands for: a file, hidden:SEED or hidden:SEED:FAMILY, or none for the robot as designed."""
+    if not text:
+        return Reality(robot.name)
+    if not text.startswith(HIDDEN):
+        return Reality.load(Path(text))
+    seed, _, family = text.removeprefix(HIDDEN).partition(":")
+    if not seed.isdecimal():
+        raise BadInput(f"a hidden reality is written hidden:SEED or hidden:SEED:FAMILY, with a whole number, not {text!r}.")
+    return hidden(robot, int(seed), family or None)[1]
 
 
 def families(robot: Robot) -> dict[str, Draw]:

@@ -1,0 +1,221 @@
+"""The whole way: train, run on the robot, explain the gap, close it, train again, prove it; and one report.
+
+example: isthmus loop pendulum/swingup
+
+example: isthmus loop go1/walk --hidden 7 -o runs/unit7
+
+example: isthmus loop crazyflie/hover --link zenoh --rounds 3
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import sys
+import time
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from isthmus.cli import show
+from isthmus.cli.checks import not_negative
+from isthmus.errors import BadInput
+
+if TYPE_CHECKING:
+    from isthmus.loop.course import Settings
+    from isthmus.loop.steps import Done, Step
+
+TASK = "crazyflie/hover"
+HIDDEN, FAMILY = 8, "mixed"
+"""The reality of a loop that is not told one: numbers outside of the prior, and physics that training lacks."""
+
+
+@dataclass(frozen=True)
+class Args:
+    task: Annotated[str, tyro.conf.Positional] = TASK
+    """Task to learn, as in `isthmus list`."""
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    """Folder for everything; the same command goes on with what is there. By default runs/loop-…."""
+    reality: Path | None = None
+    """Virtual robot: file that says how it differs from its model. The loop hands it on and does not read it."""
+    hidden: int | None = None
+    """Virtual robot: seed of a reality that is drawn, and told only at the end."""
+    family: str = ""
+    """With --hidden: draw from this family only (mixed, unmodelled, parametric-outside, …)."""
+    link: str = ""
+    """A real robot, over a link of `isthmus run`."""
+    rounds: int = 1
+    """Times that it measures, repairs and trains again, at most."""
+    budget: float = 0.0
+    """Minutes for all of it, about; 0 takes what the task needs."""
+    seconds: float = 20.0
+    """Length of a recording."""
+    seed: int = 0
+    """Seed of everything random."""
+    json: bool = False
+    """Print one JSON object instead of text."""
+
+
+def run(args: Args) -> int:
+    settings, folder = _settings(args)
+    from isthmus.files import read_json, write_json
+    from isthmus.loop.course import course
+    from isthmus.loop.outcome import outcome
+    from isthmus.loop.report import write_report
+    from isthmus.loop.steps import Journal, alone, carry_out
+    from isthmus.tasks import get_task
+
+    task = get_task(settings.task)
+    with alone(folder):
+        asked, plan = dataclasses.asdict(settings), folder / "loop.json"
+        if plan.exists():
+            _same(read_json(plan).get("settings"), asked, folder)
+        else:
+            write_json(plan, {"kind": "loop", "settings": asked})
+        began = time.monotonic()
+        story = carry_out(course(settings, task, folder), Journal(folder), _command, _Watch(args.json, folder))
+        truth = _revealed(args, task.robot.name)
+        found = outcome(story, settings, truth)
+        page = write_report(folder / "report.html", story, settings, task, found)
+    code = 0 if found.good else 1
+    if args.json:
+        show.emit(found.to_dict() | {"folder": str(folder), "report": str(page), "seconds": time.monotonic() - began, "exit": code})
+        return code
+    show.say("")
+    for line in found.sentences:
+        show.say(line)
+    show.say(f"report: {page}", "bold")
+    return code
+
+
+def _settings(args: Args) -> tuple[Settings, Path]:
+    from isthmus.loop.course import Settings
+    from isthmus.tasks import get_task
+
+    task = get_task(args.task)
+    not_negative(args, "budget", "seconds", "seed")
+    if sum(x is not None and x != "" for x in (args.reality, args.hidden, args.link)) > 1:
+        raise BadInput("a loop is about one robot: give --reality, --hidden or --link, and only one of them.")
+    if args.family and args.hidden is None:
+        raise BadInput("--family goes with --hidden SEED.")
+    if not 1 <= args.rounds <= 20:
+        raise BadInput("--rounds must be between 1 and 20.")
+    if not 2.0 <= args.seconds <= 600.0:
+        raise BadInput("--seconds must be between 2 and 600.")
+    if args.link:
+        word, name = "", args.link.replace(":", "-").replace("/", "-")
+    elif args.reality is not None:
+        word, name = str(args.reality.absolute()), args.reality.stem
+    else:
+        from isthmus.sim.reality.families import named
+
+        seed, family = (HIDDEN, FAMILY) if args.hidden is None else (args.hidden, args.family)
+        word, name = f"hidden:{seed}" + (f":{family}" if family else ""), f"hidden-{seed}" + (f"-{family}" if family else "")
+        named(word, task.robot)
+    link = args.link or f"sim:{word}"
+    folder = args.out or Path("runs") / f"loop-{args.task.replace('/', '-')}-{name}"
+    return Settings(args.task, link, word, args.seconds, args.rounds, args.budget, args.seed), folder
+
+
+def _same(before: Any, now: dict[str, Any], folder: Path) -> None:
+    if not isinstance(before, dict):
+        raise BadInput(f"{folder / 'loop.json'} is not the record of a loop; choose another folder with -o.")
+    for name, value in now.items():
+        if before.get(name) != value:
+            raise BadInput(
+                f"{folder} holds a loop with {name} {before.get(name)!r}, not {value!r}: go on with that, or choose another "
+                "folder with -o."
+            )
+
+
+def _command(args: tuple[str, ...]) -> tuple[int, dict[str, Any]]:
+    """A command as it is typed, in this process."""
+    from isthmus.cli.main import main
+
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        code = main([*args, "--json"])
+    lines = [line for line in printed.getvalue().splitlines() if line.startswith("{")]
+    return code, json.loads(lines[-1]) if lines else {}
+
+
+class _Watch:
+    """Tells of each step as it begins and ends."""
+
+    def __init__(self, quiet: bool, folder: Path):
+        self.quiet, self.folder, self.began = quiet, folder, 0.0
+
+    def __call__(self, number: int, step: Step, done: Done | None) -> None:
+        if done is None:
+            self.began = time.monotonic()
+            self._say(f"{number:>2}  {step.doc}", "bold")
+            self._say(f"    isthmus {' '.join(_short(a) for a in step.args)}", "dim")
+            return
+        when = f"{done.seconds:.0f} s" if self.began else "done before"
+        text = f"not done: {done.failed}" if done.failed else told(done)
+        self._say(f"    {text + ', ' if text else ''}{when}" if self.began else f"{number:>2}  {step.doc}: {text}, done before")
+        self.began = 0.0
+
+    def _say(self, text: str, style: str = "") -> None:
+        if self.quiet:
+            print(show.visible(text), file=sys.stderr, flush=True)
+        else:
+            show.say(text, style)
+
+
+def _short(argument: str) -> str:
+    return f"'{argument}'" if " " in argument else argument
+
+
+def told(done: Done) -> str:
+    """What a step found, in a few words."""
+    r = done.result
+    match done.step.args[0]:
+        case "train":
+            return f"success in {_percent(r['evaluation']['success'])} of its worlds"
+        case "eval":
+            return f"success in {_percent(r['success'])}"
+        case "run":
+            why = f": {r['why']}" if r.get("why") else ""
+            return f"{'not started' if r.get('ended') == 'preflight' else r.get('ended', '')} after {r.get('seconds', 0):.1f} s{why}"
+        case "gap":
+            why, score = r.get("why"), r.get("score")
+            far = f"{score['value']:.3g} times the noise from the simulator" if score else "cannot tell how far"
+            return f"{why['headline']} {far}" if why else far
+        case "identify":
+            return _told_numbers(r)
+        case "actuator":
+            return f"chose {r.get('chosen')}"
+        case "residual":
+            return "kept" if r.get("kept") else "does not help, not kept"
+        case "validate":
+            return "passed" if r.get("passed") else "not passed"
+    return ""
+
+
+def _told_numbers(r: dict[str, Any]) -> str:
+    from isthmus.loop.outcome import moved
+
+    found = [f"{m.name} {m.value:.3g}{'' if m.unit == '1' else ' ' + m.unit}" for m in moved(r["parameters"])[:3]]
+    return ", ".join(found) if found else "nothing that differs from what was believed"
+
+
+def _percent(rate: dict[str, float]) -> str:
+    return f"{100 * rate['rate']:.0f} % ({100 * rate['low']:.0f} to {100 * rate['high']:.0f})"
+
+
+def _revealed(args: Args, robot: str) -> dict[str, Any] | None:
+    """The truth of a virtual robot, once everything is over."""
+    if args.link:
+        return None
+    if args.reality is not None:
+        from isthmus.sim.reality import Reality
+
+        return Reality.load(args.reality).to_dict()
+    seed, family = (HIDDEN, FAMILY) if args.hidden is None else (args.hidden, args.family)
+    options = ("--family", family) if family else ()
+    return _command(("robot", robot, "--hidden", str(seed), *options, "--reveal"))[1].get("reality")

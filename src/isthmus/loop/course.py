@@ -1,0 +1,327 @@
+"""What the loop does, step by step: each step is an ordinary command, and what it found decides about the next ones.
+
+    train on the prior -> export -> run and record -> gap -> repair -> train on the twin -> export -> validate -> run again -> gap
+
+A repair is what the verdict of `isthmus gap` recommends: nothing, more training, numbers, numbers after an experiment, numbers
+and the physics that is missing. Mistakes that training cannot mend end the loop: they are for a person. Nothing here knows
+what the robot is: it is a link, and of a virtual one a word that is handed on to commands that run or watch it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from isthmus.loop.steps import Done, Step
+from isthmus.tasks.task import Task
+from isthmus.validate import protocol
+from isthmus.validate.worlds import default_protocol
+
+TICKS = {
+    "pendulum/swingup": (450_000, 250_000),
+    "cartpole/balance": (400_000, 200_000),
+    "crazyflie/hover": (900_000, 500_000),
+    "go1/walk": (2_600_000, 1_300_000),
+}
+"""Control ticks of training on the prior and on a twin, for tasks where we know how many it takes."""
+TAKES = 3
+"""Recordings of a robot that is stopped early, at most."""
+ENOUGH = 0.5
+"""Part of the seconds asked for after which no other recording is made."""
+STAGES = 2
+"""Stages of the protocol that a policy is put through; the others ask for more than this robot as it is."""
+HOLD = 4.0
+"""s for which a recording holds a command."""
+JUDGED = 64
+"""Episodes in which a virtual robot is watched."""
+BY_HAND = ("wiring", "controller")
+"""Causes that no training mends."""
+OF_BODY = ("drag", "drag of rotors", "pull", "cable")
+"""Missing physics that acts on a body, not in its motors."""
+GOOD = 0.9
+"""Part of the episodes that must succeed for a robot to be called able."""
+WIDER = 1.6
+"""Times the prior's ranges, where no number could be found."""
+LEFT = 1.25
+"""Error in units of the noise above which numbers alone do not explain a recording."""
+SHARE = (0.5, 0.25)
+"""Of a budget, for training on the prior and on a twin; the rest is for everything else."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a loop was asked for; it goes on only under the same."""
+
+    task: str
+    link: str
+    """Link to the robot, as `isthmus run` takes it."""
+    watched: str = ""
+    """Reality of a virtual robot, as `isthmus eval` takes it, for watching it; nothing here reads what it says."""
+    seconds: float = 20.0
+    rounds: int = 1
+    budget: float = 0.0
+    """Minutes for all of it; 0 takes what it needs."""
+    seed: int = 0
+
+    def training(self, which: Literal[0, 1]) -> tuple[str, ...]:
+        """Options that say how long a policy is trained on the prior (0) or a twin (1)."""
+        if self.budget:
+            return "--minutes", f"{self.budget * SHARE[which] / (self.rounds if which else 1):.4g}"
+        ticks = TICKS.get(self.task)
+        if ticks is not None:
+            return "--steps", str(ticks[which])
+        from isthmus.learn.recipes import budget
+
+        return "--minutes", f"{budget(self.task) * (1.0, 0.5)[which]:.4g}"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A policy on the robot."""
+
+    name: str
+    run: Path
+    controller: Path
+    trained: Done
+    records: tuple[Done, ...] = ()
+    watched: Done | None = None
+    gap: Done | None = None
+    certificate: Done | None = None
+
+    @property
+    def recordings(self) -> tuple[Path, ...]:
+        return tuple(p for done in self.records for p in done.step.made if p.exists())
+
+    @property
+    def why(self) -> dict[str, Any]:
+        return (self.gap.result.get("why") or {}) if self.gap and not self.gap.failed else {}
+
+    @property
+    def cause(self) -> str | None:
+        return self.why.get("cause")
+
+    @property
+    def success(self) -> dict[str, Any] | None:
+        """Of a virtual robot: rate with its interval."""
+        return self.watched.result.get("success") if self.watched and not self.watched.failed else None
+
+    @property
+    def seconds(self) -> float:
+        """Of the robot's time that was recorded."""
+        return sum(float(done.result.get("seconds") or 0.0) for done in self.records)
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What was done about a gap."""
+
+    cause: str | None
+    what: str
+    """none, by hand, longer, wider, numbers or experiment."""
+    twin: Path | None = None
+    identified: Done | None = None
+    probe: Done | None = None
+    learned: tuple[Done, ...] = ()
+    """Motor laws and forces that were tried on top of the numbers."""
+
+
+@dataclass
+class Story:
+    """Everything that a loop did, in order."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+    repairs: list[Repair] = field(default_factory=list)
+    stopped: str = ""
+    """Why it could not go on; empty if it came to its end."""
+
+    @property
+    def passed(self) -> bool:
+        last = self.attempts[-1].certificate if self.attempts else None
+        return last is not None and not last.failed and last.code == 0
+
+
+def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story]:
+    story = Story()
+    trained = yield _train(s, folder / "0-prior", (), s.training(0))
+    first = Attempt("prior", folder / "0-prior", folder / "0-prior.controller", trained)
+    exported = yield _export(first)
+    if exported.failed:
+        story.stopped = exported.failed
+        return story
+    story.attempts.append((yield from _tried(s, task, folder, first, 0, None)))
+    for k in range(1, s.rounds + 1):
+        last = story.attempts[-1]
+        story.stopped = _hopeless(last)
+        if story.stopped:
+            break
+        repair = yield from _repaired(s, task, folder, story, k)
+        story.repairs.append(repair)
+        if repair.what in ("none", "by hand"):
+            break
+        attempt = yield from _again(s, task, folder, last, repair, k)
+        story.attempts.append(attempt)
+        if not attempt.records or (story.passed and _good(attempt)):
+            break
+    if not story.stopped and story.attempts[-1].certificate is None and story.repairs and story.repairs[-1].what == "none":
+        story.attempts[-1] = yield from _validated(s, task, story.attempts[-1], folder / "0-certificate.html", None)
+    return story
+
+
+def _train(s: Settings, out: Path, options: tuple[str, ...], long: tuple[str, ...]) -> Step:
+    where = "worlds of the prior" if not options else "the twin" if "--belief" in options else "the prior, for longer"
+    args = ("train", s.task, "-o", str(out), *options, *long, "--seed", str(s.seed))
+    return Step("train", f"train {s.task} in {where}", args, (out,))
+
+
+def _export(a: Attempt) -> Step:
+    args = ("export", str(a.run), "-o", str(a.controller))
+    return Step("export", "carry it over: one file that checks itself", args, (a.controller,))
+
+
+def _tried(s: Settings, task: Task, folder: Path, a: Attempt, k: int, twin: Path | None) -> Generator[Step, Done, Attempt]:
+    """Run on the robot, watched and measured."""
+    records: list[Done] = []
+    for take in range(TAKES):
+        out = folder / f"{k}-{a.name}{f'-{take + 1}' if take else ''}.mcap"
+        args = ("run", str(a.controller), "--link", s.link, "--record", str(out), "--seconds", f"{s.seconds:g}")
+        asked = commands(task, s.seconds, s.seed + take)
+        args += ("--command", *asked) if asked else ()
+        records.append((yield Step("record", "run it on the robot and record", args, (out,))))
+        if sum(float(d.result.get("seconds") or 0.0) for d in records) >= ENOUGH * s.seconds or not out.exists():
+            break
+    a = replace(a, records=tuple(records))
+    if s.watched:
+        options = ("--reality", s.watched, "--worlds", str(JUDGED), "--seed", str(s.seed + 1))
+        args = ("eval", str(a.run), *options)
+        a = replace(a, watched=(yield Step("watch", f"watch {JUDGED} episodes of it on the robot", args)))
+    if not a.recordings:
+        return a
+    page = folder / f"{k}-{a.name}.gap.html"
+    args = ("gap", str(a.controller), *map(str, a.recordings), "-o", str(page))
+    args += ("--twin", str(twin)) if twin is not None else ()
+    args += ("--no-why",) if k == s.rounds else ()
+    return replace(a, gap=(yield Step("gap", "how far is it from the simulator, and why", args, (page,), (0,))))
+
+
+def commands(task: Task, seconds: float, seed: int) -> tuple[str, ...]:
+    """What the policy is asked to do in a recording: another corner of what it was trained for every few seconds."""
+    if task.command is None:
+        return ()
+    signal, rng, out = task.command.signal, np.random.default_rng(seed), []
+    low, high = np.array(signal.low), np.array(signal.high)
+    for i in range(max(1, round(seconds / HOLD))):
+        values = low + (high - low) * rng.uniform(0.1, 0.9, len(low))
+        out += [(f"{i * HOLD:g}:" if i else "") + f"{label}={v:.2g}" for label, v in zip(signal.labels, values, strict=True)]
+    return tuple(out)
+
+
+def _hopeless(a: Attempt) -> str:
+    """Why nothing can be repaired after an attempt; empty if something can."""
+    if not a.recordings:
+        last = a.records[-1]
+        why = last.result.get("why") or last.failed
+        return f"the robot could not be run: {why}"
+    if a.gap is None or a.gap.failed:
+        return f"the recording cannot be used: {a.gap.failed if a.gap else 'it was not measured'}"
+    if not a.why.get("hypotheses"):
+        return a.why.get("headline") or "the recording says nothing"
+    return ""
+
+
+def _good(a: Attempt) -> bool:
+    """Whether the robot did what it should: of a virtual one as watched, of another as it was recorded."""
+    if a.success is not None:
+        return float(a.success["rate"]) >= GOOD
+    return all(done.code == 0 for done in a.records)
+
+
+# Repairs ----------------------------------------------------------------------------------------------------------
+
+
+def _repaired(s: Settings, task: Task, folder: Path, story: Story, k: int) -> Generator[Step, Done, Repair]:
+    last = story.attempts[-1]
+    cause = last.cause
+    if cause in BY_HAND:
+        return Repair(cause, "by hand")
+    if cause == "nothing" and _good(last):
+        return Repair(cause, "none")
+    if cause in ("policy", "nothing"):
+        return Repair(cause, "longer")
+    if cause == "states":
+        return Repair(cause, "wider")
+    files = tuple(str(p) for a in story.attempts for p in a.recordings)
+    probe: Done | None = None
+    if cause is None or k > 1:
+        probe = yield from _experiment(s, task, folder, story, k)
+        files += tuple(str(p) for p in (probe.step.made if probe else ()) if p.exists())
+    numbers = folder / f"{k}-numbers.twin"
+    args = ("identify", task.robot.name, *files, "-o", str(numbers), "--seed", str(s.seed))
+    identified = yield Step("identify", "find its numbers", args, (numbers,), (0,))
+    if identified.failed:
+        return Repair(cause, "wider", None, identified, probe)
+    twin, learned = yield from _learned(task, folder, last, identified, numbers, files, k)
+    return Repair(cause, "experiment" if probe else "numbers", twin, identified, probe, learned)
+
+
+def _experiment(s: Settings, task: Task, folder: Path, story: Story, k: int) -> Generator[Step, Done, Done | None]:
+    """A recording of what tells most about what is not known; None where no experiment is safe."""
+    known = next((r.twin for r in reversed(story.repairs) if r.twin), None)
+    last, out = story.attempts[-1], folder / f"{k}-probe.mcap"
+    on = str(known) if known else task.robot.name
+    if task.robot.base:
+        chosen = yield Step("excite", "choose the experiment that tells most", ("excite", on, "--policy", str(last.run), "--seconds", "10"))
+        if chosen.failed or not chosen.result.get("commands"):
+            return None
+        args = ("run", str(last.controller), "--command", *chosen.result["commands"])
+    else:
+        probe = folder / f"{k}-probe.controller"
+        chosen = yield Step("excite", "choose the experiment that tells most", ("excite", on, "--seconds", "10", "-o", str(probe)), (probe,))
+        if chosen.failed:
+            return None
+        args = ("run", str(probe))
+    return (yield Step("probe", "do the experiment", (*args, "--link", s.link, "--record", str(out), "--seconds", "10"), (out,)))
+
+
+def _learned(
+    task: Task, folder: Path, last: Attempt, identified: Done, numbers: Path, files: tuple[str, ...], k: int
+) -> Generator[Step, Done, tuple[Path, tuple[Done, ...]]]:
+    """The twin with what numbers do not explain, if there is something, and what was tried."""
+    after = identified.result["error"]["after"]
+    left = after["held_out"] or after["fitted"] or 0.0
+    if last.cause != "physics" and left < LEFT:
+        return numbers, ()
+    from isthmus.sim.sources import target_joints
+
+    clue = next((h["clue"] or {} for h in last.why["hypotheses"] if h["cause"] == "physics"), {})
+    driven = target_joints(task.robot, task.robot.model) is not None and task.robot.motors.drive != "native"
+    motors = driven and clue.get("name") not in OF_BODY
+    verb = "actuator" if motors else "residual"
+    what = "find the law of its motors" if motors else "learn the force that no number explains"
+    out = folder / f"{k}-{verb}.twin"
+    done = yield Step(verb, what, (verb, str(numbers), *files, "-o", str(out)), (out,))
+    kept = done.code == 0 and out.exists()
+    return (out if kept else numbers), (done,)
+
+
+def _again(s: Settings, task: Task, folder: Path, last: Attempt, repair: Repair, k: int) -> Generator[Step, Done, Attempt]:
+    """A policy for the twin, from the one before."""
+    out = folder / f"{k}-twin"
+    options = ("--from", str(last.run), "--kl", "0")
+    options += ("--belief", str(repair.twin)) if repair.twin else ("--width", f"{WIDER:g}") if repair.what == "wider" else ()
+    attempt = Attempt("twin", out, folder / f"{k}-twin.controller", (yield _train(s, out, options, s.training(1))))
+    if (yield _export(attempt)).failed:
+        return attempt
+    attempt = yield from _validated(s, task, attempt, folder / f"{k}-certificate.html", repair.twin)
+    return (yield from _tried(s, task, folder, attempt, k, repair.twin))
+
+
+def _validated(s: Settings, task: Task, a: Attempt, page: Path, twin: Path | None) -> Generator[Step, Done, Attempt]:
+    stages = tuple(stage.name for stage in protocol.load(default_protocol(task.robot)).stages[:STAGES])
+    args = ("validate", str(a.controller), *(("--on", str(twin)) if twin else ()), "--stages", *stages)
+    args += ("-o", str(page), "--seed", str(s.seed))
+    done = yield Step("validate", "put it through the protocol", args, (page, page.with_suffix(".json")))
+    return replace(a, certificate=done)

@@ -1,0 +1,168 @@
+"""What came out of a loop, in numbers and in plain sentences: before, what was wrong, what was done, now; and the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from isthmus.loop.course import GOOD, Attempt, Repair, Settings, Story
+
+OUT = 0.02
+"""Part of the width of what was believed by which a number must be outside of it to be called so."""
+SURE = 0.5
+"""Part of the width of what was believed that a found interval must not exceed to say something about a number."""
+LAWS = {"ideal": "ideal motors"}
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A number that was found."""
+
+    name: str
+    unit: str
+    value: float
+    low: float
+    high: float
+    before: tuple[float, float]
+
+    @property
+    def outside(self) -> float:
+        """How far beyond what was believed, in widths of it; negative inside."""
+        low, high = self.before
+        return max(low - self.value, self.value - high) / max(high - low, 1e-300)
+
+    def __str__(self) -> str:
+        unit = "" if self.unit == "1" else f" {self.unit}"
+        return f"{self.name} {self.value:.3g}{unit} ({self.low:.3g} to {self.high:.3g}; believed {self.before[0]:.3g} to {self.before[1]:.3g})"
+
+
+def moved(parameters: Mapping[str, Mapping[str, Any]]) -> list[Moved]:
+    """Numbers that were found outside of what was believed, the furthest first."""
+    rows = [
+        Moved(name, p["unit"], p["value"], p["low"], p["high"], (p["before"][0], p["before"][1]))
+        for name, p in parameters.items()
+    ]
+    return sorted((m for m in rows if m.outside > OUT), key=lambda m: -m.outside)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    good: bool
+    """Whether the robot can now do what it should."""
+    sentences: tuple[str, ...]
+    before: dict[str, Any]
+    after: dict[str, Any] | None
+    cause: str | None
+    done: tuple[str, ...]
+    """What was done, in words."""
+    seconds: float
+    """Of the robot's time."""
+    truth: dict[str, Any] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def outcome(story: Story, settings: Settings, truth: dict[str, Any] | None) -> Outcome:
+    """`truth` is what a virtual robot really was."""
+    first, last = (story.attempts[0], story.attempts[-1]) if story.attempts else (None, None)
+    changed = last if last is not first else None
+    good = last is not None and not story.stopped and _by_hand(story) is None and _works(last)
+    lines = []
+    if first is not None:
+        lines.append(f"Before: {_could(first)}.")
+    if first is not None and first.why.get("headline"):
+        lines.append(f"What was wrong: {_lower(first.why['headline'])}")
+    did = tuple(_did(repair) for repair in story.repairs)
+    if did:
+        lines.append(f"What was done: {'; then '.join(did)}.")
+    if changed is not None:
+        lines.append(f"Now: {_could(changed)}.")
+    if story.stopped:
+        lines.append(f"It stopped there: {story.stopped.rstrip('.')}.")
+    if truth is not None:
+        lines.append(f"In truth: {_truly(truth)}.")
+    return Outcome(
+        good,
+        tuple(lines),
+        _numbers(first) if first else {},
+        _numbers(changed) if changed else None,
+        first.cause if first else None,
+        did,
+        sum(a.seconds for a in story.attempts) + sum(float(r.probe.result.get("seconds") or 0.0) for r in story.repairs if r.probe),
+        truth,
+    )
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _works(a: Attempt) -> bool:
+    return a.success["rate"] >= GOOD if a.success is not None else all(d.code == 0 for d in a.records)
+
+
+def _by_hand(story: Story) -> Repair | None:
+    return next((r for r in story.repairs if r.what == "by hand"), None)
+
+
+def _could(a: Attempt) -> str:
+    """What a policy could do on the robot."""
+    if a.success is not None:
+        s = a.success
+        return f"success in {100 * s['rate']:.0f} % of {s['n']} episodes on the robot ({100 * s['low']:.0f} to {100 * s['high']:.0f} %)"
+    ended = [str(d.result.get("why") or d.failed) for d in a.records if d.code != 0]
+    if ended:
+        return f"on the robot it ended early ({ended[0]})"
+    return f"it ran for {a.seconds:.0f} s on the robot to the end"
+
+
+def _numbers(a: Attempt) -> dict[str, Any]:
+    score = (a.gap.result.get("score") or None) if a.gap and not a.gap.failed else None
+    return {
+        "success": a.success,
+        "score": a.watched.result.get("score") if a.watched else None,
+        "gap": score,
+        "recorded_seconds": a.seconds,
+        "certificate": {"passed": a.certificate.code == 0, "hash": a.certificate.result.get("hash")} if a.certificate else None,
+    }
+
+
+def _did(repair: Repair) -> str:
+    match repair.what:
+        case "none":
+            return "nothing had to be repaired"
+        case "by hand":
+            return "nothing: this is for a person to repair, no training mends it"
+        case "longer":
+            return "it was trained for longer"
+        case "wider":
+            return "it was trained in a wider range of worlds"
+    parts = ["an experiment was chosen and made, and its numbers were found" if repair.probe else "its numbers were found"]
+    if repair.identified is not None and not repair.identified.failed:
+        found = moved(repair.identified.result["parameters"])[:3]
+        if found:
+            parts[0] += ": " + ", ".join(map(str, found))
+    for done in repair.learned:
+        if done.step.args[0] == "actuator" and done.code == 0:
+            parts.append(f"the law of its motors was found ({done.result.get('chosen')})")
+        elif done.code == 0:
+            parts.append("a force that no number explains was learned")
+    return ", ".join(parts) + ", and the policy was trained on the twin"
+
+
+def _truly(truth: Mapping[str, Any]) -> str:
+    words = []
+    for table in ("params", "unmodelled", "faults", "sensors"):
+        for name, value in (truth.get(table) or {}).items():
+            words.append(f"{name} {_value(value)}")
+    return ", ".join(words) or "it was as its model says, but for finer physics"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "(" + ", ".join(f"{k} {_value(v)}" for k, v in value.items()) + ")"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return f"{value:g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,151 @@
+"""Commands one after the other, written down as they finish, so that work that was stopped goes on where it was.
+
+A course is a generator: it yields a `Step` and gets back what that gave. Steps that were finished before are not carried
+out again, their results are read; so a course that decides by nothing but results takes the same way again.
+
+    steps/03-record.json      one file per finished step, with its command, exit code, seconds and result
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from isthmus.errors import BadInput, Interrupted
+from isthmus.files import read_json, write_json
+
+T = TypeVar("T")
+
+INTERRUPTED = 3
+PATIENCE = 5.0
+"""s to wait for a loop that was just killed to let go of its folder."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command."""
+
+    name: str
+    doc: str
+    """What it is for, for whoever watches."""
+    args: tuple[str, ...]
+    """Verb and options, without --json."""
+    made: tuple[Path, ...] = ()
+    """Files and folders that it makes."""
+    answers: tuple[int, ...] = (0, 1)
+    """Exit codes with which it has done its work."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a step gave."""
+
+    step: Step
+    code: int
+    seconds: float
+    result: dict[str, Any] = field(repr=False)
+
+    @property
+    def failed(self) -> str:
+        """Why it could not do its work; empty if it could."""
+        return "" if self.code in self.step.answers else str(self.result.get("error") or f"it ended with code {self.code}")
+
+
+Command = Callable[[tuple[str, ...]], tuple[int, dict[str, Any]]]
+"""Runs a command and gives its exit code and the JSON object that it prints."""
+Watch = Callable[[int, Step, Done | None], None]
+"""Told when a step, by number, begins (None) and when it is done."""
+
+
+class Journal:
+    """The finished steps of a loop's folder."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder / "steps"
+
+    def path(self, number: int, step: Step) -> Path:
+        return self.folder / f"{number:02d}-{step.name}.json"
+
+    def read(self, number: int, step: Step) -> Done | None:
+        """What a step gave, if it was finished and what it made is still there."""
+        path = self.path(number, step)
+        if not path.exists():
+            return None
+        found = read_json(path)
+        try:
+            done = Done(step, int(found["exit"]), float(found["seconds"]), dict(found["result"]))
+        except (KeyError, TypeError, ValueError):
+            raise BadInput(f"{path} is not the record of a step; remove it to have the step carried out again.") from None
+        there = done.code != 0 or all(p.exists() for p in step.made)
+        return done if there else None
+
+    def write(self, number: int, done: Done) -> None:
+        record = {"command": ["isthmus", *done.step.args], "exit": done.code, "seconds": round(done.seconds, 3)}
+        write_json(self.path(number, done.step), record | {"result": done.result})
+
+
+def carry_out(course: Generator[Step, Done, T], journal: Journal, command: Command, watch: Watch) -> T:
+    """Take a course to its end and give what it returns. Interrupted leaves everything that is finished in the journal."""
+    done: Done | None = None
+    number = 0
+    while True:
+        try:
+            step = course.send(done) if done is not None else next(course)
+        except StopIteration as end:
+            return end.value
+        number += 1
+        done = journal.read(number, step)
+        if done is None:
+            watch(number, step, None)
+            done = _carried(step, command)
+            journal.write(number, done)
+        watch(number, step, done)
+
+
+def _carried(step: Step, command: Command) -> Done:
+    began = time.monotonic()
+    code, result = command(_resumed(step))
+    if code == INTERRUPTED:
+        raise Interrupted(f"interrupted in {step.name!r}; the same command goes on from there.")
+    return Done(step, code, time.monotonic() - began, result)
+
+
+def _resumed(step: Step) -> tuple[str, ...]:
+    """The command of a step that may have been begun before: training goes on, anything else starts anew."""
+    out = step.made[0] if step.made else None
+    if step.args[0] == "train" and out is not None and any((out / "checkpoints").glob("*.safetensors")):
+        return ("train", "--resume", "-o", str(out))
+    for path in step.made:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    return step.args
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder, so that no other loop works in it at the same time."""
+    import fcntl
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise BadInput(f"cannot work in {folder}: {error.strerror or error}.") from error
+    with lock:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    raise BadInput(f"another loop is at work in {folder}; choose another folder with -o.") from None
+                time.sleep(0.2)
+        yield
