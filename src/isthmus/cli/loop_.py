@@ -77,13 +77,14 @@ def run(args: Args) -> int:
         else:
             write_json(plan, {"kind": "loop", "settings": asked})
         began = time.monotonic()
-        story = carry_out(course(settings, task, folder), Journal(folder), _command, _Watch(args.json, folder))
+        story, steps = carry_out(course(settings, task, folder), Journal(folder), _command, _Watch(args.json, folder))
         truth = _revealed(args, task.robot.name)
         found = outcome(story, settings, truth)
-        page = write_report(folder / "report.html", story, settings, task, found)
+        page = write_report(folder / "report.html", story, settings, task, found, steps)
     code = 0 if found.good else 1
     if args.json:
-        show.emit(found.to_dict() | {"folder": str(folder), "report": str(page), "seconds": time.monotonic() - began, "exit": code})
+        where = {"folder": str(folder), "report": str(page), "seconds": time.monotonic() - began, "exit": code}
+        show.emit(found.to_dict() | where)
         return code
     show.say("")
     for line in found.sentences:
@@ -181,7 +182,8 @@ def told(done: Done) -> str:
             return f"success in {_percent(r['success'])}"
         case "run":
             why = f": {r['why']}" if r.get("why") else ""
-            return f"{'not started' if r.get('ended') == 'preflight' else r.get('ended', '')} after {r.get('seconds', 0):.1f} s{why}"
+            ended = "not started" if r.get("ended") == "preflight" else f"{r.get('ended')} after {r.get('seconds', 0):.1f} s"
+            return f"{ended}{why}"
         case "gap":
             why, score = r.get("why"), r.get("score")
             far = f"{score['value']:.3g} times the noise from the simulator" if score else "cannot tell how far"
@@ -189,7 +191,7 @@ def told(done: Done) -> str:
         case "identify":
             return _told_numbers(r)
         case "actuator":
-            return f"chose {r.get('chosen')}"
+            return f"law: {r.get('law')}"
         case "residual":
             return "kept" if r.get("kept") else "does not help, not kept"
         case "validate":

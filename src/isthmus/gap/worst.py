@@ -20,11 +20,11 @@ from isthmus.gap.observer import follows
 from isthmus.gap.parabola import HALF
 from isthmus.gap.predict import Predictor, warmed
 from isthmus.gap.residual import Components, Residual
-from isthmus.gap.segments import Segments, StateReader, cut
+from isthmus.gap.seen import bridged, columns, lost_bases, states, unseen_joints
+from isthmus.gap.segments import Segments, cut
 from isthmus.gap.tracks import Track
 from isthmus.sim.engine import Engine
 from isthmus.sim.robot import Robot
-from isthmus.sim.sources import column_sources
 
 SECONDS, SHORTEST = 2.0, 0.5
 """s that are shown, and the least that is worth it."""
@@ -74,18 +74,16 @@ def worst(robot: Robot, found: Sequence[Track], noise: np.ndarray, e: np.ndarray
     i = int(np.nanargmax(errors))
     one = segments.take(np.array([i]))
     simulated, measured = _live(robot, one, noise, e, predictor.starts(e)[[i]], warm, ahead)
-    filled = np.stack([_bridged(column) for column in measured.T], axis=1)
-    seen = _seen(robot, filled)
-    bases = _lost_bases(robot, seen) if robot.feet else []
+    seen = columns(robot, np.stack([bridged(column) for column in measured.T], axis=1))
     return Worst(
         recording=int(one.recording[0]),
         start=float(one.start[0]) + warm / rate,
         error=float(errors[i]),
         time=np.arange(ahead + 1) / rate,
-        recorded=_recorded(robot, filled, simulated, seen, bases),
+        recorded=states(robot, measured, simulated),
         simulated=simulated,
-        walked=bool(bases),
-        unseen=tuple(robot.model.joint(j).name for j in _unseen_joints(robot, seen)),
+        walked=bool(robot.feet and lost_bases(robot, seen)),
+        unseen=unseen_joints(robot, seen),
     )
 
 
@@ -125,52 +123,3 @@ def _live(
     arrays = engine.binding.arrays
     seen = one.measured[0, warm - HALF : warm + ahead + HALF + 1]
     return between, (seen - arrays["signal.bias"][0]) / arrays["signal.gain"][0]
-
-
-def _recorded(
-    robot: Robot, measured: np.ndarray, simulated: np.ndarray, seen: set[int], walked: list[tuple[int, int]]
-) -> np.ndarray:
-    """States, (T, nq), that signals of T + 2 HALF ticks tell in the columns `seen`; the rest from `simulated`, (T, nq).
-
-    Of `walked` bases the height is that of the guess, and the place the sum of its speeds.
-    """
-    reader, rate = StateReader(robot), robot.contract.rate
-    guesses = [reader.guess(measured[t : t + 2 * HALF + 1]) for t in range(len(simulated))]
-    qpos, qvel = (np.array(rows) for rows in zip(*guesses, strict=True))
-    told = seen | {q + i for q, _ in walked for i in range(3)}
-    rest = [q for q in range(qpos.shape[1]) if q not in told]
-    qpos[:, rest] = simulated[:, rest]
-    for q, v in walked:
-        steps = 0.5 * (qvel[1:, v : v + 2] + qvel[:-1, v : v + 2]) / rate
-        qpos[:, q : q + 2] = simulated[0, q : q + 2] + np.concatenate([np.zeros((1, 2)), np.cumsum(steps, axis=0)])
-    return qpos
-
-
-def _bridged(x: np.ndarray) -> np.ndarray:
-    """A signal with straight lines over its holes; one that is nowhere stays as it is."""
-    there = np.isfinite(x)
-    return np.interp(np.arange(len(x)), np.flatnonzero(there), x[there]) if there.any() else x
-
-
-def _seen(robot: Robot, measured: np.ndarray) -> set[int]:
-    """Columns of qpos that signals, (T, width), tell all the time."""
-    found: set[int] = set()
-    places = robot.contract.slices().values()
-    for (array, columns), where in zip(column_sources(robot, robot.model), places, strict=True):
-        if array == "qpos":
-            there = np.asarray(np.isfinite(measured[:, where]).all(axis=0))
-            found |= {c for c, good in zip(columns, there, strict=True) if good}
-    return found
-
-
-def _lost_bases(robot: Robot, seen: set[int]) -> list[tuple[int, int]]:
-    """Columns of qpos and qvel at which free joints begin whose place is not measured."""
-    m = robot.model
-    free = np.flatnonzero(m.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE))
-    return [(int(m.jnt_qposadr[j]), int(m.jnt_dofadr[j])) for j in free if int(m.jnt_qposadr[j]) not in seen]
-
-
-def _unseen_joints(robot: Robot, seen: set[int]) -> list[int]:
-    m = robot.model
-    ends = [*m.jnt_qposadr[1:], m.nq]
-    return [j for j in range(m.njnt) if not set(range(int(m.jnt_qposadr[j]), int(ends[j]))) <= seen]

@@ -1,6 +1,7 @@
 """What the loop does, step by step: each step is an ordinary command, and what it found decides about the next ones.
 
-    train on the prior -> export -> run and record -> gap -> repair -> train on the twin -> export -> validate -> run again -> gap
+    train on the prior -> export -> run and record -> gap
+    -> repair -> train on the twin -> export -> validate -> run again -> gap
 
 A repair is what the verdict of `isthmus gap` recommends: nothing, more training, numbers, numbers after an experiment, numbers
 and the physics that is missing. Mistakes that training cannot mend end the loop: they are for a person. Nothing here knows
@@ -46,6 +47,10 @@ GOOD = 0.9
 """Part of the episodes that must succeed for a robot to be called able."""
 WIDER = 1.6
 """Times the prior's ranges, where no number could be found."""
+AS_BELIEVED = "as believed"
+"""Law of motors that need no other."""
+WORLDS, WIDE = 512, 2.0
+"""Worlds in which the first and the last policy are compared, and how wide they are, in widths of the prior."""
 LEFT = 1.25
 """Error in units of the noise above which numbers alone do not explain a recording."""
 SHARE = (0.5, 0.25)
@@ -137,6 +142,14 @@ class Story:
     repairs: list[Repair] = field(default_factory=list)
     stopped: str = ""
     """Why it could not go on; empty if it came to its end."""
+    swept: tuple[Done, ...] = ()
+    """The first and the last policy in many worlds."""
+
+    @property
+    def seconds(self) -> float:
+        """Of the robot's time that was recorded."""
+        probes = [r.probe for r in self.repairs if r.probe is not None]
+        return sum(a.seconds for a in self.attempts) + sum(float(p.result.get("seconds") or 0.0) for p in probes)
 
     @property
     def passed(self) -> bool:
@@ -164,11 +177,39 @@ def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story
             break
         attempt = yield from _again(s, task, folder, last, repair, k)
         story.attempts.append(attempt)
-        if not attempt.records or (story.passed and _good(attempt)):
+        if not attempt.records or (story.passed and good(attempt)):
             break
     if not story.stopped and story.attempts[-1].certificate is None and story.repairs and story.repairs[-1].what == "none":
         story.attempts[-1] = yield from _validated(s, task, story.attempts[-1], folder / "0-certificate.html", None)
+    story.swept = yield from _swept(s, task, folder, story)
     return story
+
+
+def _swept(s: Settings, task: Task, folder: Path, story: Story) -> Generator[Step, Done, tuple[Done, ...]]:
+    """The first and the last policy in many worlds, wider than the prior: success against each number."""
+    if len(story.attempts) < 2:
+        return ()
+    wide, done = folder / "wide.json", []
+    if not wide.exists():
+        task.robot.prior.scaled(WIDE).save(wide)
+    for a, name in ((story.attempts[0], "before"), (story.attempts[-1], "after")):
+        out = folder / f"worlds-{name}.parquet"
+        args = (
+            "eval",
+            str(a.run),
+            "--belief",
+            str(wide),
+            "--worlds",
+            str(WORLDS),
+            "--seed",
+            str(s.seed + 2),
+            "--episodes",
+            str(out),
+        )
+        done.append(
+            (yield Step("worlds", f"the policy {name} in {WORLDS} worlds, {WIDE:g} times as wide as the prior", args, (out,)))
+        )
+    return tuple(done)
 
 
 def _train(s: Settings, out: Path, options: tuple[str, ...], long: tuple[str, ...]) -> Step:
@@ -232,7 +273,7 @@ def _hopeless(a: Attempt) -> str:
     return ""
 
 
-def _good(a: Attempt) -> bool:
+def good(a: Attempt) -> bool:
     """Whether the robot did what it should: of a virtual one as watched, of another as it was recorded."""
     if a.success is not None:
         return float(a.success["rate"]) >= GOOD
@@ -247,7 +288,7 @@ def _repaired(s: Settings, task: Task, folder: Path, story: Story, k: int) -> Ge
     cause = last.cause
     if cause in BY_HAND:
         return Repair(cause, "by hand")
-    if cause == "nothing" and _good(last):
+    if cause == "nothing" and good(last):
         return Repair(cause, "none")
     if cause in ("policy", "nothing"):
         return Repair(cause, "longer")
@@ -272,18 +313,19 @@ def _experiment(s: Settings, task: Task, folder: Path, story: Story, k: int) -> 
     known = next((r.twin for r in reversed(story.repairs) if r.twin), None)
     last, out = story.attempts[-1], folder / f"{k}-probe.mcap"
     on = str(known) if known else task.robot.name
+    doc, long = "choose the experiment that tells most", ("--seconds", "10")
     if task.robot.base:
-        chosen = yield Step("excite", "choose the experiment that tells most", ("excite", on, "--policy", str(last.run), "--seconds", "10"))
+        chosen = yield Step("excite", doc, ("excite", on, "--policy", str(last.run), *long))
         if chosen.failed or not chosen.result.get("commands"):
             return None
         args = ("run", str(last.controller), "--command", *chosen.result["commands"])
     else:
         probe = folder / f"{k}-probe.controller"
-        chosen = yield Step("excite", "choose the experiment that tells most", ("excite", on, "--seconds", "10", "-o", str(probe)), (probe,))
+        chosen = yield Step("excite", doc, ("excite", on, *long, "-o", str(probe)), (probe,))
         if chosen.failed:
             return None
         args = ("run", str(probe))
-    return (yield Step("probe", "do the experiment", (*args, "--link", s.link, "--record", str(out), "--seconds", "10"), (out,)))
+    return (yield Step("probe", "do the experiment", (*args, "--link", s.link, "--record", str(out), *long), (out,)))
 
 
 def _learned(

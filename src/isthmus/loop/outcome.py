@@ -6,17 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isthmus.loop.course import GOOD, Attempt, Repair, Settings, Story
+from isthmus.loop.course import AS_BELIEVED, Attempt, Repair, Settings, Story, good
 
 OUT = 0.02
 """Part of the width of what was believed by which a number must be outside of it to be called so."""
-SURE = 0.5
-"""Part of the width of what was believed that a found interval must not exceed to say something about a number."""
-LAWS = {"ideal": "ideal motors"}
 
 
 @dataclass(frozen=True)
-class Moved:
+class Found:
     """A number that was found."""
 
     name: str
@@ -32,18 +29,28 @@ class Moved:
         low, high = self.before
         return max(low - self.value, self.value - high) / max(high - low, 1e-300)
 
+    @property
+    def out(self) -> bool:
+        return self.outside > OUT
+
     def __str__(self) -> str:
         unit = "" if self.unit == "1" else f" {self.unit}"
-        return f"{self.name} {self.value:.3g}{unit} ({self.low:.3g} to {self.high:.3g}; believed {self.before[0]:.3g} to {self.before[1]:.3g})"
+        before = f"believed {self.before[0]:.3g} to {self.before[1]:.3g}"
+        return f"{self.name} {self.value:.3g}{unit} ({self.low:.3g} to {self.high:.3g}; {before})"
 
 
-def moved(parameters: Mapping[str, Mapping[str, Any]]) -> list[Moved]:
-    """Numbers that were found outside of what was believed, the furthest first."""
+def numbers(parameters: Mapping[str, Mapping[str, Any]]) -> list[Found]:
+    """What `isthmus identify` found, the furthest from what was believed first."""
     rows = [
-        Moved(name, p["unit"], p["value"], p["low"], p["high"], (p["before"][0], p["before"][1]))
+        Found(name, p["unit"], p["value"], p["low"], p["high"], (p["before"][0], p["before"][1]))
         for name, p in parameters.items()
     ]
-    return sorted((m for m in rows if m.outside > OUT), key=lambda m: -m.outside)
+    return sorted(rows, key=lambda m: -m.outside)
+
+
+def moved(parameters: Mapping[str, Mapping[str, Any]]) -> list[Found]:
+    """Those that were found outside of what was believed."""
+    return [m for m in numbers(parameters) if m.out]
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ def outcome(story: Story, settings: Settings, truth: dict[str, Any] | None) -> O
     """`truth` is what a virtual robot really was."""
     first, last = (story.attempts[0], story.attempts[-1]) if story.attempts else (None, None)
     changed = last if last is not first else None
-    good = last is not None and not story.stopped and _by_hand(story) is None and _works(last)
+    able = last is not None and not story.stopped and _by_hand(story) is None and good(last)
     lines = []
     if first is not None:
         lines.append(f"Before: {_could(first)}.")
@@ -84,23 +91,19 @@ def outcome(story: Story, settings: Settings, truth: dict[str, Any] | None) -> O
     if truth is not None:
         lines.append(f"In truth: {_truly(truth)}.")
     return Outcome(
-        good,
+        able,
         tuple(lines),
         _numbers(first) if first else {},
         _numbers(changed) if changed else None,
         first.cause if first else None,
         did,
-        sum(a.seconds for a in story.attempts) + sum(float(r.probe.result.get("seconds") or 0.0) for r in story.repairs if r.probe),
+        story.seconds,
         truth,
     )
 
 
 def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
-
-
-def _works(a: Attempt) -> bool:
-    return a.success["rate"] >= GOOD if a.success is not None else all(d.code == 0 for d in a.records)
 
 
 def _by_hand(story: Story) -> Repair | None:
@@ -110,8 +113,8 @@ def _by_hand(story: Story) -> Repair | None:
 def _could(a: Attempt) -> str:
     """What a policy could do on the robot."""
     if a.success is not None:
-        s = a.success
-        return f"success in {100 * s['rate']:.0f} % of {s['n']} episodes on the robot ({100 * s['low']:.0f} to {100 * s['high']:.0f} %)"
+        rate, low, high = (100 * a.success[k] for k in ("rate", "low", "high"))
+        return f"success in {rate:.0f} % of {a.success['n']} episodes on the robot ({low:.0f} to {high:.0f} %)"
     ended = [str(d.result.get("why") or d.failed) for d in a.records if d.code != 0]
     if ended:
         return f"on the robot it ended early ({ended[0]})"
@@ -146,7 +149,8 @@ def _did(repair: Repair) -> str:
             parts[0] += ": " + ", ".join(map(str, found))
     for done in repair.learned:
         if done.step.args[0] == "actuator" and done.code == 0:
-            parts.append(f"the law of its motors was found ({done.result.get('chosen')})")
+            if done.result.get("law") != AS_BELIEVED:
+                parts.append(f"the law of its motors was found ({done.result['law']})")
         elif done.code == 0:
             parts.append("a force that no number explains was learned")
     return ", ".join(parts) + ", and the policy was trained on the twin"

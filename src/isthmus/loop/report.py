@@ -1,4 +1,375 @@
-"""tmp"""
-def write_report(path, story, settings, task, found):
-    path.write_text("\n".join(found.sentences))
+"""The report of a loop: what the robot could do before, what was wrong, what was done, what it can do now, and the proof.
+
+One page that needs no network. It is made from the artifacts of the steps: recordings, twins, records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from isthmus.data.rate import Rate
+from isthmus.data.reader import read
+from isthmus.deploy.controller import Controller
+from isthmus.errors import BadInput
+from isthmus.files import atomic_write
+from isthmus.gap.closed import Lived, Stretch, relive, stretches
+from isthmus.gap.parabola import HALF
+from isthmus.gap.residual import Components
+from isthmus.gap.seen import states
+from isthmus.gap.tracks import tracks
+from isthmus.identify.twin import Twin
+from isthmus.loop.course import WIDE, Attempt, Settings, Story
+from isthmus.loop.outcome import Found, Outcome, numbers
+from isthmus.loop.steps import Done
+from isthmus.sim.robot import Robot
+from isthmus.studio.report.motion import Motion, motion
+from isthmus.studio.report.page import Section, figure, folded, page, paragraph, table
+from isthmus.studio.report.player import SCRIPT, player
+from isthmus.studio.report.solids import scene
+from isthmus.studio.report.svg import Line, chart, intervals
+from isthmus.tasks.task import Task
+from isthmus.validate.certificate import WORDS
+from isthmus.world import Belief
+
+WORLDS = 24
+"""In which the controller relives its recording."""
+SHOWN, SECONDS = 4, 8.0
+"""Signals that are drawn over each other, and the seconds of a recording that are shown."""
+POINTS = 200
+"""Of a line."""
+BINS, SWEPT = 6, 4
+"""Shares of the worlds by a number, and numbers that success is drawn against."""
+PARAMETERS = 14
+"""Numbers in the figure; all are in the table."""
+
+
+def write_report(path: Path, story: Story, settings: Settings, task: Task, found: Outcome, steps: Sequence[Done]) -> Path:
+    robot = task.robot
+    lived = [x for x in (_relived(robot, story, a) for a in story.attempts) if x is not None]
+    sections = [
+        Section("What happened", _happened(story, found), "happened"),
+        *_optional("Before and after", _animated(robot, lived), "motion"),
+        *_optional("Recorded and simulated", _overlaid(robot, lived), "overlaid"),
+        *_optional("What was wrong", _wrong(story, path), "wrong"),
+        *_optional("Its numbers", _numbered(story, robot, found), "numbers"),
+        *_optional("What no number explains", _remaining(story), "remaining"),
+        *_optional("Success against each number", _swept(story, robot, found), "swept"),
+        *_optional("The proof", _proven(story, path), "proof"),
+        Section("Where everything came from", _lineage(steps), "lineage"),
+    ]
+    record = found.to_dict() | {"task": settings.task, "link": settings.link, "seed": settings.seed}
+    atomic_write(path, page(f"{settings.task}: from simulation to the robot", sections, {"record": record}, SCRIPT).encode())
     return path
+
+
+def _optional(title: str, html: str, name: str) -> list[Section]:
+    return [Section(title, html, name)] if html else []
+
+
+def _happened(story: Story, found: Outcome) -> str:
+    parts = []
+    rates = [a.success for a in story.attempts if a.success is not None]
+    if rates:
+        words = " → ".join(f"{100 * r['rate']:.0f} %" for r in (rates[0], rates[-1])[: len(rates)])
+        parts.append(f'<p class="big">{words} <small>of {rates[0]["n"]} episodes on the robot succeed</small></p>')
+    for line in found.sentences:
+        head, _, rest = line.partition(": ")
+        parts.append(f"<p><b>{escape(head)}:</b> {escape(rest)}</p>")
+    seconds = f"{found.seconds:.0f} s of the robot's time were recorded."
+    return "".join(parts) + paragraph(seconds, "quiet")
+
+
+# Motion -------------------------------------------------------------------------------------------------------------
+
+
+class Relived:
+    """A recording, and the same commands in the simulator as it was believed to be."""
+
+    def __init__(self, attempt: Attempt, robot: Robot, stretch: Stretch, lived: Lived):
+        self.attempt, self.robot, self.stretch, self.lived = attempt, robot, stretch, lived
+        self.time = np.arange(len(stretch)) / robot.contract.rate
+
+    @property
+    def name(self) -> str:
+        return "before" if self.attempt.name == "prior" else "after"
+
+
+def _relived(robot: Robot, story: Story, a: Attempt) -> Relived | None:
+    """None where the policy was not in charge for long enough."""
+    if not a.recordings or not a.controller.exists():
+        return None
+    unit, belief = _believed(story, robot, a)
+    controller, episodes = Controller.load(a.controller), [read(p) for p in a.recordings]
+    try:
+        found = stretches(unit, controller, episodes, tracks(episodes, unit.contract, 1.0 / unit.contract.rate))
+    except BadInput:
+        return None
+    if not found:
+        return None
+    part = max(found, key=len)
+    e = belief.sample(np.random.default_rng(0), WORLDS)
+    return Relived(a, unit, part, relive(unit, controller, part, e))
+
+
+def _believed(story: Story, robot: Robot, a: Attempt) -> tuple[Robot, Belief]:
+    """The simulator that a policy was trained in."""
+    i = story.attempts.index(a)
+    twin = story.repairs[i - 1].twin if i else None
+    if twin is None:
+        return robot, robot.prior
+    unit = Twin.load(twin).on(robot, str(twin))
+    return unit, unit.prior
+
+
+def _animated(robot: Robot, lived: Sequence[Relived]) -> str:
+    """Recordings of the first and the last policy, side by side."""
+    drawn = scene(robot.model, robot.base)
+    motions = [m for m in (_motion(x, robot, drawn) for x in _ends(lived)) if m is not None]
+    if not motions or not drawn.own:
+        return ""
+    caption = "Recordings of the robot, as its sensors tell them, from when the policy took over."
+    if robot.feet:
+        caption += " Nothing measures where a walking robot is: its place is worked out from the feet on the ground."
+    return player(motions, caption)
+
+
+def _ends(lived: Sequence[Relived]) -> list[Relived]:
+    return [lived[0], lived[-1]] if len(lived) > 1 else list(lived)
+
+
+def _motion(x: Relived, robot: Robot, drawn: Any) -> Motion | None:
+    ticks = min(len(x.stretch), round(SECONDS * robot.contract.rate)) - 2 * HALF
+    if ticks < 2:
+        return None
+    home = np.tile(np.array(robot.home), (ticks, 1))
+    qpos = states(robot, x.stretch.measured[: ticks + 2 * HALF], home)
+    return motion(x.name, drawn, robot.model, x.time[HALF : HALF + ticks], qpos)
+
+
+def _overlaid(robot: Robot, lived: Sequence[Relived]) -> str:
+    """The signals that differ most, recorded over simulated."""
+    if not lived:
+        return ""
+    names = _telling(lived[0])
+    parts = [
+        paragraph(
+            "Each policy in the simulator that it was trained in, from where its recording began and with the same commands, "
+            f"in {WORLDS} worlds: bands hold 90 % of them. Before, that is the prior; after, the twin."
+        )
+    ]
+    for x in _ends(lived):
+        parts.append(f"<h3>{'Before' if x.name == 'before' else 'After'}</h3>")
+        for i in names:
+            parts.append(figure(_overlay(x, i), ""))
+    return "".join(parts)
+
+
+def _telling(x: Relived) -> list[int]:
+    """Components that are furthest from their worlds, no two of one signal before every signal has one."""
+    components = Components(x.robot.contract).all
+    middle, low, high = _band(x.lived.measured)
+    wide = np.nanmedian(high - low, axis=0) + 1e-9
+    with np.errstate(all="ignore"):
+        off = np.nanmedian(np.abs(x.stretch.measured - middle), axis=0) / wide
+    order = [int(i) for i in np.argsort(-np.nan_to_num(off))]
+    best = {components[i].signal: i for i in reversed(order)}
+    first = sorted(best.values(), key=order.index)
+    return (first + [i for i in order if i not in first])[:SHOWN]
+
+
+def _band(measured: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(n, T, width) -> the middle and the ends of 90 % of worlds, each (T, width)."""
+    with np.errstate(all="ignore"):
+        low, middle, high = np.nanquantile(measured, (0.05, 0.5, 0.95), axis=0)
+    return middle, low, high
+
+
+def _overlay(x: Relived, i: int) -> str:
+    c = Components(x.robot.contract).all[i]
+    ticks = min(len(x.time), round(SECONDS * x.robot.contract.rate))
+    some = np.unique(np.linspace(0, ticks - 1, POINTS).astype(int))
+    middle, low, high = (a[some, i] for a in _band(x.lived.measured))
+    good = np.isfinite(low + high)
+    lines = [
+        Line("recorded", x.time[some], x.stretch.measured[some, i]),
+        Line("simulated", x.time[some][good], middle[good], low[good], high[good]),
+    ]
+    unit = "" if c.unit in ("", "1") else f", {c.unit}"
+    return chart(lines, "seconds", f"{c.signal} {c.label}{unit}", f"{c.signal} {c.label}, {x.name}", log=False)
+
+
+# Why, and what was found ------------------------------------------------------------------------------------------
+
+
+def _wrong(story: Story, path: Path) -> str:
+    parts = []
+    for a in story.attempts:
+        why = a.why
+        if not why.get("hypotheses"):
+            continue
+        rows = [[f"{100 * h['p']:.0f} %", h["cause"], h["sentence"]] for h in why["hypotheses"] if h["p"] >= 0.01]
+        parts.append(f'<p class="verdict">{escape(why["headline"])}</p>')
+        parts.append(table(["probability", "cause", "what speaks for it"], rows, right=(0,)))
+        first = why["hypotheses"][0]
+        parts.append(paragraph(f"What it recommends: {first['action'].replace('`', '')}."))
+        if first.get("gain"):
+            parts.append(paragraph(f"What it expects: {first['gain']}."))
+    pages = [a.gap.step.made[0] for a in story.attempts if a.gap is not None and not a.gap.failed]
+    links = ", ".join(_link(p, path) for p in pages)
+    return "".join(parts) + (f'<p class="quiet">In full: {links}</p>' if links else "") if parts or links else ""
+
+
+def _link(file: Path, page_: Path) -> str:
+    where = os.path.relpath(file, page_.parent)
+    return f'<a href="{escape(where)}">{escape(file.name)}</a>'
+
+
+def _numbered(story: Story, robot: Robot, found: Outcome) -> str:
+    done = next((r.identified for r in reversed(story.repairs) if r.identified and not r.identified.failed), None)
+    if done is None:
+        return ""
+    truth = _true_values(robot, found)
+    rows = numbers(done.result["parameters"])
+    inside = [truth[n.name] for n in rows if n.name in truth]
+    held = sum(n.low <= truth[n.name] <= n.high for n in rows if n.name in truth)
+    text = (
+        "Grey: what training believed, scaled to one width. Blue: what the recordings say, with 90 % intervals; red where that "
+        "is outside."
+    )
+    if inside:
+        text += f" Diamonds: the truth, which was revealed after everything else. {held} of {len(inside)} intervals hold it."
+    svg = intervals([_row(n, truth) for n in rows[:PARAMETERS]], "0: lower end of what was believed, 1: upper end", "numbers")
+    columns = ["parameter", "unit", "believed", "found", "90 % interval", *(["truth"] if truth else [])]
+    cells = [
+        [n.name, n.unit, f"{n.before[0]:.3g} to {n.before[1]:.3g}", f"{n.value:.4g}", f"{n.low:.3g} to {n.high:.3g}"]
+        + ([f"{truth[n.name]:.4g}" if n.name in truth else ""] if truth else [])
+        for n in rows
+    ]
+    said = "".join(paragraph(d["text"]) for d in done.result.get("undetermined", [])[:4])
+    more = folded("What the recordings do not determine", said) if said else ""
+    return figure(svg, text) + folded("All numbers", table(columns, cells, right=(3,))) + more
+
+
+def _row(n: Found, truth: dict[str, float]) -> tuple[str, float, float, float, float | None, bool]:
+    low, high = n.before
+    scaled = lambda v: float(np.clip((v - low) / max(high - low, 1e-300), -3.0, 4.0))  # noqa: E731
+    return n.name, scaled(n.low), scaled(n.value), scaled(n.high), scaled(truth[n.name]) if n.name in truth else None, n.out
+
+
+def _true_values(robot: Robot, found: Outcome) -> dict[str, float]:
+    """Of every number, if the truth was revealed: what a reality does not name is as its model says."""
+    if found.truth is None:
+        return {}
+    named = {k: float(v) for k, v in (found.truth.get("params") or {}).items()}
+    nominal = dict(zip(robot.space.names, map(float, robot.space.nominal), strict=True))
+    return nominal | named
+
+
+def _remaining(story: Story) -> str:
+    """Errors of prediction of the first simulator and the last."""
+    lines, rows = [], []
+    for a in story.attempts:
+        if a.gap is None or a.gap.failed or not a.gap.result.get("prediction"):
+            continue
+        name, p, score = ("prior" if a.name == "prior" else "twin"), a.gap.result["prediction"], a.gap.result["score"]
+        values = [np.sqrt(np.mean([row[i]["value"] ** 2 for row in p["signals"].values()])) for i in range(len(p["horizons"]))]
+        lines.append(Line(name, p["horizons"], values))
+        rows.append([name, f"{score['value']:.3g}", f"{score['low']:.3g} to {score['high']:.3g}"])
+    learned = [d for r in story.repairs for d in r.learned]
+    told = "".join(paragraph(_told_learned(d)) for d in learned)
+    if not lines:
+        return told
+    svg = chart(lines, "seconds ahead", "error / noise", "what remains", marks=[(1.0, "right simulator")])
+    caption = "How far each simulator's predictions are from the recordings of its own policy, in units of the sensors' noise."
+    return told + figure(svg, caption) + table(["simulator", "score", "95 %"], rows, right=(1,))
+
+
+def _told_learned(done: Done) -> str:
+    if done.step.args[0] == "actuator":
+        tried = ", ".join(f"{t['law']} {t['held_out']:.3g}" for t in done.result.get("tried", []))
+        return f"Laws of the motors, with their error on held-out pieces / noise: {tried}. Kept: {done.result.get('law')}."
+    error = done.result.get("error", {})
+    before, after = ((error.get(k) or {}).get("held_out") for k in ("before", "after"))
+    if before is None or after is None:
+        return f"A learned force: {done.failed or 'not tried'}."
+    kept = "kept" if done.result.get("kept") else "not kept"
+    return f"A learned force: error on held-out pieces {before:.3g} without and {after:.3g} with it, {kept}."
+
+
+def _swept(story: Story, robot: Robot, found: Outcome) -> str:
+    """Success of the first and the last policy against those numbers that matter most to either."""
+    files = [d.step.made[0] for d in story.swept if not d.failed and d.step.made[0].exists()]
+    if len(files) < 2:
+        return ""
+    columns = [f"e.{n}" for n in robot.prior.free().names]
+    tables = [pq.read_table(f, columns=["success", *columns]).to_pydict() for f in files]
+    wins = [np.array(t["success"], bool) for t in tables]
+    names = sorted(columns, key=lambda c: -max(_spread(np.array(t[c]), w) for t, w in zip(tables, wins, strict=True)))[:SWEPT]
+    text = (
+        f"{len(wins[0])} worlds, {WIDE:g} times as wide as the prior; those numbers are drawn that success hangs on most. "
+        "With 95 % intervals."
+    )
+    truth = _true_values(robot, found)
+    parts = []
+    for c in names:
+        name = c.removeprefix("e.")
+        lines = []
+        for label, t, w in zip(("before", "after"), tables, wins, strict=True):
+            bins = _bins(np.array(t[c]))
+            middles = [float(np.mean(np.array(t[c])[b])) for b in bins]
+            rates = [Rate.of(int(w[b].sum()), len(b)) for b in bins]
+            lines.append(Line(label, middles, [r.rate for r in rates], [r.low for r in rates], [r.high for r in rates]))
+        unit = "" if robot.space[name].unit in ("", "1") else f", {robot.space[name].unit}"
+        at = f" This robot: {truth[name]:.3g}." if name in truth else ""
+        low, high = robot.prior.interval(name, 1.0)
+        caption = f"The prior: {low:.3g} to {high:.3g}.{at}"
+        parts.append(figure(chart(lines, f"{name}{unit}", "success", name, log=False), caption))
+    return paragraph(text) + "".join(parts)
+
+
+def _bins(x: np.ndarray) -> list[np.ndarray]:
+    """Rows of each of a few equal shares, by size."""
+    return np.array_split(np.argsort(x, kind="stable"), BINS)
+
+
+def _spread(x: np.ndarray, w: np.ndarray) -> float:
+    """How much success differs between shares of a number."""
+    rates = [w[b].mean() for b in _bins(x)]
+    return float(max(rates) - min(rates))
+
+
+def _proven(story: Story, path: Path) -> str:
+    done = next((a.certificate for a in reversed(story.attempts) if a.certificate is not None), None)
+    if done is None:
+        return ""
+    if done.failed:
+        return paragraph(f"It could not be validated: {done.failed}")
+    rows = []
+    for stage in done.result.get("stages", []):
+        r = stage["success"]
+        bounds = f"{100 * r['low']:.0f} to {100 * r['high']:.0f} %"
+        asked = f"{100 * stage['required']:.0f} %"
+        rows.append([stage["stage"], WORDS[stage["decision"]], f"{100 * r['rate']:.0f} %", bounds, asked, str(r["n"])])
+    heads = ["stage", "", "success", "bounds", "required", "trials"]
+    verdict = "Passed." if done.code == 0 else "Not passed."
+    where = f" on {done.result.get('on')}" if done.result.get("on") else ""
+    links = f'<p class="quiet">Certificate: {_link(done.step.made[0], path)}</p>'
+    told = paragraph(f"Protocol {done.result.get('protocol')}{where}, its first stages.")
+    return f'<p class="verdict">{verdict}</p>' + told + table(heads, rows, right=(2, 5)) + links
+
+
+def _lineage(steps: Iterable[Done]) -> str:
+    rows = []
+    for done in steps:
+        hashes = [str(v) for k, v in done.result.items() if k.endswith("hash") and isinstance(v, str)]
+        own = hashes[0][:12] if hashes else ""
+        rows.append([done.step.name, " ".join(["isthmus", *done.step.args]), f"{done.seconds:.0f} s", own])
+    text = paragraph("Each step is an ordinary command, in this order; with its time, and the hash of what it made or used.")
+    return text + table(["step", "command", "time", "hash"], rows, right=(2,))

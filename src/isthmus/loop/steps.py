@@ -89,22 +89,23 @@ class Journal:
         write_json(self.path(number, done.step), record | {"result": done.result})
 
 
-def carry_out(course: Generator[Step, Done, T], journal: Journal, command: Command, watch: Watch) -> T:
-    """Take a course to its end and give what it returns. Interrupted leaves everything that is finished in the journal."""
+def carry_out(course: Generator[Step, Done, T], journal: Journal, command: Command, watch: Watch) -> tuple[T, list[Done]]:
+    """Take a course to its end; what it returns, and its steps. Interrupted leaves all that is finished in the journal."""
     done: Done | None = None
-    number = 0
+    all_done: list[Done] = []
     while True:
         try:
             step = course.send(done) if done is not None else next(course)
         except StopIteration as end:
-            return end.value
-        number += 1
+            return end.value, all_done
+        number = len(all_done) + 1
         done = journal.read(number, step)
         if done is None:
             watch(number, step, None)
             done = _carried(step, command)
             journal.write(number, done)
         watch(number, step, done)
+        all_done.append(done)
 
 
 def _carried(step: Step, command: Command) -> Done:

@@ -2,5 +2,5 @@
 
 LINKS = {
     "zenoh": "a robot's process on this machine; zenoh:tcp/HOST:PORT for one elsewhere",
-    "sim": "a virtual robot inside this process, in lock-step, as fast as it goes; sim:FILE with a reality, sim:hidden:SEED with one drawn",
+    "sim": "a virtual robot in this process, in lock-step, as fast as it goes; sim:FILE or sim:hidden:SEED with a reality",
 }

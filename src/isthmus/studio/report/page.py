@@ -78,7 +78,7 @@ p{margin:.5rem 0;max-width:44rem;overflow-wrap:anywhere}.quiet,figcaption{color:
 figure{margin:1rem 0}svg{width:100%;height:auto;display:block}svg text{fill:var(--ink);font-size:12px}
 svg .grid{stroke:var(--rule)}svg .axis,svg .note{fill:var(--quiet)}svg .mark{stroke:var(--quiet);stroke-dasharray:3 3}
 svg .line{fill:none;stroke-width:2}svg .band{opacity:.15;stroke:none}svg .span{stroke:var(--sim);stroke-width:7;opacity:.6}
-svg .middle{stroke:var(--ink);stroke-width:1.5}
+svg .middle{stroke:var(--ink);stroke-width:1.5}svg .truth{fill:none;stroke:var(--ink);stroke-width:1.5}
 svg .far{fill:var(--far)}svg .near{fill:var(--near)}svg .sim{fill:var(--sim);opacity:.55}
 svg a:focus circle,svg circle.on{stroke:var(--ink);stroke-width:2}
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.88rem;font-variant-numeric:tabular-nums;margin:.5rem 0}

@@ -128,6 +128,27 @@ def spans(rows: Sequence[tuple[str, float, float, float, float, bool]], x: str, 
     return frame("".join(parts), height=height, title=title)
 
 
+def intervals(rows: Sequence[tuple[str, float, float, float, float | None, bool]], x: str, title: str) -> str:
+    """A row each of (name, low, value, high, truth, outside): an interval against the span from 0 to 1."""
+    left, step = 190, 22
+    height = TOP + step * len(rows) + BOTTOM
+    ax = axis(x, [0.0, 1.0, *(v for row in rows for v in row[1:5] if v is not None)], left, WIDTH - 16)
+    ay = Axis("", 0, 1, start=height - BOTTOM, end=TOP)
+    parts = [grid(ax, ay)]
+    for i, (name, low, value, high, truth, outside) in enumerate(rows):
+        y, kind = TOP + step * (i + 0.5), "far" if outside else "near"
+        parts.append(f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{escape(name)}</text>')
+        parts.append(f'<line class="span" x1="{ax(0.0)}" x2="{ax(1.0)}" y1="{y}" y2="{y}"/>')
+        parts.append(
+            f'<rect class="{kind}" x="{ax(low)}" y="{y - 1.5}" width="{max(ax(high) - ax(low), 1.0):.1f}" height="3"/>'
+        )
+        parts.append(f'<circle class="{kind}" cx="{ax(value)}" cy="{y}" r="4"/>')
+        if truth is not None:
+            t = ax(truth)
+            parts.append(f'<path class="truth" d="M{t} {y - 6}l5 6l-5 6l-5 -6z"/>')
+    return frame("".join(parts), height=height, title=title)
+
+
 def _points(points: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{a},{b}" for a, b in points)
 
