@@ -21,7 +21,6 @@ from isthmus.errors import BadInput
 from isthmus.files import atomic_write
 from isthmus.gap.closed import Lived, Stretch, relive, stretches
 from isthmus.gap.parabola import HALF
-from isthmus.gap.residual import Components
 from isthmus.gap.seen import states
 from isthmus.gap.tracks import tracks
 from isthmus.identify.twin import Twin
@@ -173,13 +172,13 @@ def _overlaid(robot: Robot, lived: Sequence[Relived]) -> str:
 
 def _telling(x: Relived) -> list[int]:
     """Components that are furthest from their worlds, no two of one signal before every signal has one."""
-    components = Components(x.robot.contract).all
+    owner = [signal.name for signal in x.robot.contract.signals for _ in signal.labels]
     middle, low, high = _band(x.lived.measured)
     wide = np.nanmedian(high - low, axis=0) + 1e-9
     with np.errstate(all="ignore"):
         off = np.nanmedian(np.abs(x.stretch.measured - middle), axis=0) / wide
     order = [int(i) for i in np.argsort(-np.nan_to_num(off))]
-    best = {components[i].signal: i for i in reversed(order)}
+    best = {owner[i]: i for i in reversed(order)}
     first = sorted(best.values(), key=order.index)
     return (first + [i for i in order if i not in first])[:SHOWN]
 
@@ -192,7 +191,7 @@ def _band(measured: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _overlay(x: Relived, i: int) -> str:
-    c = Components(x.robot.contract).all[i]
+    signal, label = [(signal, label) for signal in x.robot.contract.signals for label in signal.labels][i]
     ticks = min(len(x.time), round(SECONDS * x.robot.contract.rate))
     some = np.unique(np.linspace(0, ticks - 1, POINTS).astype(int))
     middle, low, high = (a[some, i] for a in _band(x.lived.measured))
@@ -201,8 +200,9 @@ def _overlay(x: Relived, i: int) -> str:
         Line("recorded", x.time[some], x.stretch.measured[some, i]),
         Line("simulated", x.time[some][good], middle[good], low[good], high[good]),
     ]
-    unit = "" if c.unit in ("", "1") else f", {c.unit}"
-    return chart(lines, "seconds", f"{c.signal} {c.label}{unit}", f"{c.signal} {c.label}, {x.name}", log=False)
+    unit = "" if signal.unit in ("", "1") else f", {signal.unit}"
+    name = f"{signal.name} {label}"
+    return chart(lines, "seconds", f"{name}{unit}", f"{name}, {x.name}", log=False)
 
 
 # Why, and what was found ------------------------------------------------------------------------------------------

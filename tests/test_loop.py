@@ -1,0 +1,273 @@
+"""The loop: what it does next, and that it goes on where it was."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+import isthmus.loop
+from isthmus.cli.main import main
+from isthmus.errors import BadInput, Interrupted
+from isthmus.loop.course import Settings, commands, course
+from isthmus.loop.outcome import moved, outcome
+from isthmus.loop.steps import Journal, Step, alone, carry_out
+from isthmus.tasks import get_task
+
+QUIET = lambda number, step, done: None
+RATE = {"rate": 0.5, "low": 0.4, "high": 0.6, "n": 64}
+
+
+class Robot:
+    """Answers commands as they would, without doing the work: files are made, results have their shape."""
+
+    def __init__(self, cause: str | None = "outside", success: float = 0.1, left: float = 1.0, kept: bool = True):
+        self.cause, self.success, self.left, self.kept = cause, success, left, kept
+        self.asked: list[tuple[str, ...]] = []
+        self.stop_at = -1
+        self.ended = "done"
+
+    def __call__(self, args: tuple[str, ...]) -> tuple[int, dict]:
+        if len(self.asked) == self.stop_at:
+            return 3, {"error": "interrupted", "exit": 3}
+        self.asked.append(args)
+        code, result = getattr(self, args[0])(args)
+        for i, word in enumerate(args):
+            if word in ("-o", "--record", "--episodes") and code == 0:
+                out = Path(args[i + 1])
+                if args[0] == "train":
+                    (out / "checkpoints").mkdir(parents=True, exist_ok=True)
+                    (out / "checkpoints" / "1.safetensors").touch()
+                else:
+                    out.touch()
+                    out.with_suffix(".json").touch() if args[0] == "validate" else None
+        return code, result
+
+    def train(self, args):
+        return 0, {"evaluation": {"success": RATE}}
+
+    def export(self, args):
+        return 0, {}
+
+    def run(self, args):
+        if self.ended == "preflight":
+            return 1, {"ended": "preflight", "why": "rate: no packets"}
+        return 0, {"ended": "done", "seconds": 20.0}
+
+    def eval(self, args):
+        return 0, {"success": {**RATE, "rate": self.success}}
+
+    def gap(self, args):
+        why = {"headline": "So it is.", "cause": self.cause, "hypotheses": [{"cause": self.cause, "p": 0.9, "clue": None}]}
+        return 0, {"why": None if "--no-why" in args else why, "score": {"value": 3.0}}
+
+    def identify(self, args):
+        found = {"unit": "kg", "value": 0.2, "low": 0.1, "high": 0.3, "before": [0.0, 0.1]}
+        return 0, {"parameters": {"payload": found}, "error": {"after": {"fitted": 1.0, "held_out": self.left}}}
+
+    def actuator(self, args):
+        return 0, {"law": "stribeck"}
+
+    def residual(self, args):
+        return (0, {"kept": True}) if self.kept else (1, {"kept": False})
+
+    def excite(self, args):
+        return 0, {"commands": ["x=0.1"]}
+
+    def validate(self, args):
+        return 0, {"passed": True}
+
+
+def lived(folder: Path, robot: Robot, task: str = "pendulum/swingup", **settings):
+    s = Settings(task, "sim:somewhere", "somewhere", **settings)
+    return carry_out(course(s, get_task(task), folder), Journal(folder), robot, QUIET)
+
+
+def verbs(robot: Robot) -> list[str]:
+    return [args[0] for args in robot.asked]
+
+
+def test_the_whole_way_in_order(tmp_path):
+    robot = Robot()
+    story, done = lived(tmp_path, robot)
+    first = ["train", "export", "run", "eval", "gap"]
+    assert verbs(robot) == [*first, "identify", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
+    assert len(done) == len(robot.asked)
+    assert story.passed
+    assert story.repairs[0].twin == tmp_path / "1-numbers.twin"
+    assert "--belief" in robot.asked[6]
+    assert "--from" in robot.asked[6]
+
+
+@pytest.mark.parametrize("at", range(14))
+def test_stopped_anywhere_it_goes_on_and_repeats_nothing(tmp_path, at):
+    robot = Robot()
+    robot.stop_at = at
+    with pytest.raises(Interrupted):
+        lived(tmp_path, robot)
+    robot.stop_at = -1
+    lived(tmp_path, robot)
+    assert len(robot.asked) == 14
+    assert len(set(robot.asked)) == 14
+
+
+def test_training_that_was_killed_goes_on_and_half_a_file_does_not_stay(tmp_path):
+    robot = Robot()
+    (tmp_path / "0-prior" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "0-prior" / "checkpoints" / "1.safetensors").touch()
+    (tmp_path / "0-prior.controller").write_text("half")
+    seen = {}
+    original = robot.export
+    robot.export = lambda args: (seen.setdefault("there", Path(args[-1]).exists()), original(args))[1]
+    lived(tmp_path, robot)
+    assert robot.asked[0] == ("train", "--resume", "-o", str(tmp_path / "0-prior"))
+    assert seen["there"] is False
+
+
+def test_a_lost_artifact_is_made_again_and_only_that(tmp_path):
+    lived(tmp_path, Robot())
+    (tmp_path / "1-numbers.twin").unlink()
+    robot = Robot()
+    lived(tmp_path, robot)
+    assert verbs(robot) == ["identify"]
+
+
+@pytest.mark.parametrize("cause", ["wiring", "controller"])
+def test_what_training_cannot_mend_is_left_to_a_person(tmp_path, cause):
+    robot = Robot(cause)
+    story, _ = lived(tmp_path, robot)
+    assert story.repairs[0].what == "by hand"
+    assert verbs(robot).count("train") == 1
+    assert not outcome(story, Settings("pendulum/swingup", "sim"), None).good
+
+
+def test_a_good_robot_is_only_validated(tmp_path):
+    robot = Robot("nothing", success=1.0)
+    story, _ = lived(tmp_path, robot)
+    assert verbs(robot) == ["train", "export", "run", "eval", "gap", "validate"]
+    assert outcome(story, Settings("pendulum/swingup", "sim"), None).good
+
+
+def test_a_policy_that_is_to_blame_is_trained_for_longer_without_a_twin(tmp_path):
+    robot = Robot("policy")
+    lived(tmp_path, robot)
+    assert "identify" not in verbs(robot)
+    again = [a for a in robot.asked if a[0] == "train"][1]
+    assert "--belief" not in again
+    assert "--width" not in again
+
+
+def test_states_never_seen_widen_the_worlds(tmp_path):
+    robot = Robot("states")
+    lived(tmp_path, robot)
+    assert "--width" in next(a for a in robot.asked if "--from" in a)
+
+
+@pytest.mark.parametrize(("task", "verb"), [("pendulum/swingup", "actuator"), ("crazyflie/hover", "residual")])
+def test_what_numbers_leave_is_learned_where_it_acts(tmp_path, task, verb):
+    robot = Robot("physics", left=2.0)
+    story, _ = lived(tmp_path, robot, task)
+    assert verb in verbs(robot)
+    assert story.repairs[0].twin == tmp_path / f"1-{verb}.twin"
+
+
+def test_a_force_that_does_not_help_is_not_trained_with(tmp_path):
+    robot = Robot("physics", left=2.0, kept=False)
+    story, _ = lived(tmp_path, robot, "crazyflie/hover")
+    assert story.repairs[0].twin == tmp_path / "1-numbers.twin"
+
+
+def test_who_cannot_tell_makes_an_experiment(tmp_path):
+    robot = Robot(None)
+    story, _ = lived(tmp_path, robot)
+    assert verbs(robot)[5:8] == ["excite", "run", "identify"]
+    assert str(tmp_path / "1-probe.mcap") in robot.asked[7]
+    assert story.repairs[0].what == "experiment"
+
+
+def test_rounds_end_as_soon_as_it_is_good(tmp_path):
+    robot = Robot("outside", success=0.1)
+    lived(tmp_path / "bad", robot, rounds=3)
+    assert verbs(robot).count("train") == 4
+    robot = Robot("outside", success=1.0)
+    lived(tmp_path / "good", robot, rounds=3)
+    assert verbs(robot).count("train") == 2
+
+
+def test_a_robot_that_does_not_start_ends_it_with_the_reason(tmp_path):
+    robot = Robot()
+    robot.ended = "preflight"
+    story, _ = lived(tmp_path, robot)
+    assert "no packets" in story.stopped
+    assert not outcome(story, Settings("pendulum/swingup", "sim"), None).good
+
+
+def test_a_recording_that_is_refused_ends_it_with_the_reason(tmp_path):
+    robot = Robot()
+    robot.gap = lambda args: (2, {"error": "the recording is too short."})
+    story, _ = lived(tmp_path, robot)
+    assert "too short" in story.stopped
+
+
+def test_commands_keep_inside_what_the_policy_was_trained_for():
+    task = get_task("crazyflie/hover")
+    asked = commands(task, 20.0, 0)
+    signal = task.command.signal
+    for entry in asked:
+        name, value = entry.split(":")[-1].split("=")
+        i = signal.labels.index(name)
+        assert signal.low[i] <= float(value) <= signal.high[i]
+    assert commands(get_task("pendulum/swingup"), 20.0, 0) == ()
+
+
+def test_only_numbers_beyond_what_was_believed_have_moved():
+    row = lambda value: {"unit": "kg", "value": value, "low": 0, "high": 1, "before": [0.0, 1.0]}
+    assert [m.name for m in moved({"a": row(0.5), "b": row(1.5), "c": row(-1.0)})] == ["c", "b"]
+
+
+def test_the_loop_never_reads_a_reality():
+    """It may hand the word on, but nothing that knows what a reality is."""
+    for path in Path(isthmus.loop.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            module = getattr(node, "module", "") or ""
+            assert not any("reality" in name.lower() for name in (*names, module)), path
+
+
+def test_one_folder_has_one_loop(tmp_path, monkeypatch):
+    monkeypatch.setattr("isthmus.loop.steps.PATIENCE", 0.1)
+    with alone(tmp_path), pytest.raises(BadInput, match="another loop"), alone(tmp_path):
+        pass
+
+
+def test_a_broken_record_of_a_step_is_named(tmp_path):
+    (tmp_path / "steps").mkdir()
+    (tmp_path / "steps" / "01-train.json").write_text('{"exit": "x"}')
+    with pytest.raises(BadInput, match=r"01-train\.json"):
+        Journal(tmp_path).read(1, Step("train", "", ("train",)))
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["pendulum/swingup", "--hidden", "3", "--link", "zenoh"], "only one of them"),
+        (["pendulum/swingup", "--family", "mixed"], "--hidden"),
+        (["pendulum/swingup", "--rounds", "0"], "--rounds"),
+        (["pendulum/swingup", "--seconds", "0"], "--seconds"),
+        (["pendulum/swngup"], "pendulum/swingup"),
+        (["pendulum/swingup", "--hidden", "3", "--family", "mixd"], "mixed"),
+    ],
+)
+def test_bad_options_are_named(capsys, args, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["loop", *args]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_settings_do_not_go_on_in_the_same_folder(capsys, tmp_path):
+    (tmp_path / "loop.json").write_text(json.dumps({"kind": "loop", "settings": {"task": "cartpole/balance"}}))
+    assert main(["loop", "pendulum/swingup", "-o", str(tmp_path)]) == 2
+    assert "cartpole/balance" in capsys.readouterr().err
