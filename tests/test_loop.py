@@ -255,7 +255,7 @@ def test_a_broken_record_of_a_step_is_named(tmp_path):
         (["pendulum/swingup", "--hidden", "3", "--link", "zenoh"], "only one of them"),
         (["pendulum/swingup", "--family", "mixed"], "--hidden"),
         (["pendulum/swingup", "--rounds", "0"], "--rounds"),
-        (["pendulum/swingup", "--seconds", "0"], "--seconds"),
+        (["pendulum/swingup", "--seconds", "1"], "--seconds"),
         (["pendulum/swngup"], "pendulum/swingup"),
         (["pendulum/swingup", "--hidden", "3", "--family", "mixd"], "mixed"),
     ],

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from isthmus.loop.steps import Done, Step
 
 TASK = "crazyflie/hover"
-HIDDEN, FAMILY = 8, "mixed"
-"""The reality of a loop that is not told one: numbers outside of the prior, and physics that training lacks."""
+FAMILY = "mixed"
+"""Of the reality of a task with which none comes: numbers outside of the prior, and physics that training lacks."""
+OWN = "hidden.toml"
+"""Name that a reality which comes with a task has in the folder."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ class Args:
     """Times that it measures, repairs and trains again, at most."""
     budget: float = 0.0
     """Minutes for all of it, about; 0 takes what the task needs."""
-    seconds: float = 20.0
-    """Length of a recording."""
+    seconds: float = 0.0
+    """Length of a recording; 0 for what the task needs."""
     seed: int = 0
     """Seed of everything random."""
     json: bool = False
@@ -75,10 +77,12 @@ def run(args: Args) -> int:
         if plan.exists():
             _same(read_json(plan).get("settings"), asked, folder)
         else:
+            if settings.watched == str(folder / OWN):
+                (folder / OWN).write_bytes(_shipped(settings.task).read_bytes())
             write_json(plan, {"kind": "loop", "settings": asked})
         began = time.monotonic()
         story, steps = carry_out(course(settings, task, folder), Journal(folder), _command, _Watch(args.json, folder))
-        truth = _revealed(args, task.robot.name)
+        truth = _revealed(settings, task.robot.name)
         found = outcome(story, settings, truth)
         page = write_report(folder / "report.html", story, settings, task, found, steps)
     code = 0 if found.good else 1
@@ -94,7 +98,7 @@ def run(args: Args) -> int:
 
 
 def _settings(args: Args) -> tuple[Settings, Path]:
-    from isthmus.loop.course import Settings
+    from isthmus.loop.course import SECONDS, Settings
     from isthmus.tasks import get_task
 
     task = get_task(args.task)
@@ -105,21 +109,40 @@ def _settings(args: Args) -> tuple[Settings, Path]:
         raise BadInput("--family goes with --hidden SEED.")
     if not 1 <= args.rounds <= 20:
         raise BadInput("--rounds must be between 1 and 20.")
-    if not 2.0 <= args.seconds <= 600.0:
+    seconds = args.seconds or SECONDS.get(args.task, SECONDS[""])
+    if not 2.0 <= seconds <= 600.0:
         raise BadInput("--seconds must be between 2 and 600.")
-    if args.link:
-        word, name = "", args.link.replace(":", "-").replace("/", "-")
-    elif args.reality is not None:
-        word, name = str(args.reality.absolute()), args.reality.stem
-    else:
-        from isthmus.sim.reality.families import named
+    word, name = _robot(args, task.robot)
+    folder = args.out or Path("runs") / f"loop-{args.task.replace('/', '-')}{name}"
+    if word == OWN:
+        word = str(folder / OWN)
+    return Settings(args.task, args.link or f"sim:{word}", word, seconds, args.rounds, args.budget, args.seed), folder
 
-        seed, family = (HIDDEN, FAMILY) if args.hidden is None else (args.hidden, args.family)
-        word, name = f"hidden:{seed}" + (f":{family}" if family else ""), f"hidden-{seed}" + (f"-{family}" if family else "")
-        named(word, task.robot)
-    link = args.link or f"sim:{word}"
-    folder = args.out or Path("runs") / f"loop-{args.task.replace('/', '-')}-{name}"
-    return Settings(args.task, link, word, args.seconds, args.rounds, args.budget, args.seed), folder
+
+def _robot(args: Args, robot: Any) -> tuple[str, str]:
+    """The word for a virtual robot's reality, empty for a real one, and what its folder is called after it."""
+    if args.link:
+        return "", "-" + args.link.replace(":", "-").replace("/", "-")
+    if args.reality is not None:
+        from isthmus.files import read_bytes
+
+        read_bytes(args.reality, 2**20)
+        return str(args.reality.absolute()), f"-{args.reality.stem}"
+    if args.hidden is None and _shipped(args.task).exists():
+        return OWN, ""
+    from isthmus.sim.reality.families import HIDDEN, named
+
+    parts = ("1", FAMILY) if args.hidden is None else (str(args.hidden), args.family)
+    word = HIDDEN + ":".join(part for part in parts if part)
+    named(word, robot)
+    return word, "-" + word.replace(":", "-")
+
+
+def _shipped(task: str) -> Path:
+    """The reality that comes with a task."""
+    import isthmus.loop
+
+    return Path(isthmus.loop.__file__).parent / "realities" / f"{task.replace('/', '-')}.toml"
 
 
 def _same(before: Any, now: dict[str, Any], folder: Path) -> None:
@@ -210,14 +233,11 @@ def _percent(rate: dict[str, float]) -> str:
     return f"{100 * rate['rate']:.0f} % ({100 * rate['low']:.0f} to {100 * rate['high']:.0f})"
 
 
-def _revealed(args: Args, robot: str) -> dict[str, Any] | None:
+def _revealed(settings: Settings, robot: str) -> dict[str, Any] | None:
     """The truth of a virtual robot, once everything is over."""
-    if args.link:
+    if not settings.watched:
         return None
-    if args.reality is not None:
-        from isthmus.sim.reality import Reality
+    from isthmus.robots import get_robot
+    from isthmus.sim.reality.families import named
 
-        return Reality.load(args.reality).to_dict()
-    seed, family = (HIDDEN, FAMILY) if args.hidden is None else (args.hidden, args.family)
-    options = ("--family", family) if family else ()
-    return _command(("robot", robot, "--hidden", str(seed), *options, "--reveal"))[1].get("reality")
+    return named(settings.watched, get_robot(robot)).to_dict()

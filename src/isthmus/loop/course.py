@@ -29,6 +29,8 @@ TICKS = {
     "go1/walk": (2_600_000, 1_300_000),
 }
 """Control ticks of training on the prior and on a twin, for tasks where we know how many it takes."""
+SECONDS = {"": 10.0, "crazyflie/hover": 8.0}
+"""Length of a recording, by task."""
 TAKES = 3
 """Recordings of a robot that is stopped early, at most."""
 ENOUGH = 0.5
@@ -51,8 +53,8 @@ AS_BELIEVED = "as believed"
 """Law of motors that need no other."""
 WORLDS, WIDE = 512, 2.0
 """Worlds in which the first and the last policy are compared, and how wide they are, in widths of the prior."""
-LEFT = 1.25
-"""Error in units of the noise above which numbers alone do not explain a recording."""
+LEFT = 2.0
+"""Error in units of the noise above which numbers do not explain a recording, whatever the verdict was."""
 SHARE = (0.5, 0.25)
 """Of a budget, for training on the prior and on a twin; the rest is for everything else."""
 
@@ -66,7 +68,7 @@ class Settings:
     """Link to the robot, as `isthmus run` takes it."""
     watched: str = ""
     """Reality of a virtual robot, as `isthmus eval` takes it, for watching it; nothing here reads what it says."""
-    seconds: float = 20.0
+    seconds: float = 10.0
     rounds: int = 1
     budget: float = 0.0
     """Minutes for all of it; 0 takes what it needs."""
