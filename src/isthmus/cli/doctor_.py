@@ -58,7 +58,7 @@ def run(args: Args) -> int:
         if speeds:
             rows = [[n, f"{s['ticks_per_second']:,.0f}", f"{s['times_real_time']:,.0f}"] for n, s in speeds.items()]
             show.out.print(
-                show.table(f"\nspeed with {WORLDS} worlds", ["robot", "ticks/s", "times real time"], rows, right=(1, 2))
+                show.table(f"\nspeed with {WORLDS} worlds", ["robot", "ticks/s", "worlds in real time"], rows, right=(1, 2))
             )
     return 1 if any(c["needed"] for c in missing) else 0
 

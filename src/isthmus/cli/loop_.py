@@ -50,6 +50,8 @@ class Args:
     """With --hidden: draw from this family only (mixed, unmodelled, parametric-outside, …)."""
     link: str = ""
     """A real robot, over a link of `isthmus run`."""
+    policy: Annotated[Path | None, tyro.conf.arg(name="run")] = None
+    """Run to begin with, instead of training one."""
     rounds: int = 1
     """Times that it measures, repairs and trains again, at most."""
     budget: float = 0.0
@@ -81,7 +83,7 @@ def run(args: Args) -> int:
                 (folder / OWN).write_bytes(_shipped(settings.task).read_bytes())
             write_json(plan, {"kind": "loop", "settings": asked})
         began = time.monotonic()
-        story, steps = carry_out(course(settings, task, folder), Journal(folder), _command, _Watch(args.json, folder))
+        story, steps = carry_out(course(settings, task, folder), Journal(folder), command, _Watch(args.json))
         truth = _revealed(settings, task.robot.name)
         found = outcome(story, settings, truth)
         page = write_report(folder / "report.html", story, settings, task, found, steps)
@@ -116,7 +118,17 @@ def _settings(args: Args) -> tuple[Settings, Path]:
     folder = args.out or Path("runs") / f"loop-{args.task.replace('/', '-')}{name}"
     if word == OWN:
         word = str(folder / OWN)
-    return Settings(args.task, args.link or f"sim:{word}", word, seconds, args.rounds, args.budget, args.seed), folder
+    run = _trained(args.policy, args.task) if args.policy is not None else ""
+    return Settings(args.task, args.link or f"sim:{word}", word, seconds, args.rounds, args.budget, args.seed, run), folder
+
+
+def _trained(run: Path, task: str) -> str:
+    from isthmus.learn import runs
+
+    found = runs.load(run).plan.task
+    if found != task:
+        raise BadInput(f"{run} is a policy for {found}, not for {task}.")
+    return str(run.absolute())
 
 
 def _robot(args: Args, robot: Any) -> tuple[str, str]:
@@ -156,7 +168,7 @@ def _same(before: Any, now: dict[str, Any], folder: Path) -> None:
             )
 
 
-def _command(args: tuple[str, ...]) -> tuple[int, dict[str, Any]]:
+def command(args: tuple[str, ...]) -> tuple[int, dict[str, Any]]:
     """A command as it is typed, in this process."""
     from isthmus.cli.main import main
 
@@ -170,25 +182,34 @@ def _command(args: tuple[str, ...]) -> tuple[int, dict[str, Any]]:
 class _Watch:
     """Tells of each step as it begins and ends."""
 
-    def __init__(self, quiet: bool, folder: Path):
-        self.quiet, self.folder, self.began = quiet, folder, 0.0
+    def __init__(self, quiet: bool):
+        self.quiet = quiet
+        self.done: list[tuple[str, float]] = []
+        self.at_work = False
 
     def __call__(self, number: int, step: Step, done: Done | None) -> None:
         if done is None:
-            self.began = time.monotonic()
-            self._say(f"{number:>2}  {step.doc}", "bold")
+            from isthmus.loop.course import left
+
+            self.at_work, more = True, left(self.done)
+            self._say(f"{number:>2}  {step.doc}" + (f"  (about {_long(more)} left in all)" if more else ""), "bold")
             self._say(f"    isthmus {' '.join(_short(a) for a in step.args)}", "dim")
             return
-        when = f"{done.seconds:.0f} s" if self.began else "done before"
+        self.done.append((step.name, done.seconds))
         text = f"not done: {done.failed}" if done.failed else told(done)
-        self._say(f"    {text + ', ' if text else ''}{when}" if self.began else f"{number:>2}  {step.doc}: {text}, done before")
-        self.began = 0.0
+        found = ", ".join(part for part in (text, _long(done.seconds) if self.at_work else "done before") if part)
+        self._say(f"    {found}" if self.at_work else f"{number:>2}  {step.doc}: {found}")
+        self.at_work = False
 
     def _say(self, text: str, style: str = "") -> None:
         if self.quiet:
             print(show.visible(text), file=sys.stderr, flush=True)
         else:
             show.say(text, style)
+
+
+def _long(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _short(argument: str) -> str:

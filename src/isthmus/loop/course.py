@@ -10,7 +10,7 @@ what the robot is: it is a link, and of a virtual one a word that is handed on t
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -59,6 +59,25 @@ SHARE = (0.5, 0.25)
 """Of a budget, for training on the prior and on a twin; the rest is for everything else."""
 
 
+USUAL = (
+    *(("train", 60), ("export", 4), ("record", 2), ("watch", 4), ("gap", 30), ("identify", 30), ("residual", 30)),
+    *(("train", 30), ("export", 4), ("validate", 4), ("record", 2), ("watch", 4), ("gap", 15), ("worlds", 4), ("worlds", 4)),
+)
+"""Steps of a loop that needs everything, and about how long each takes, in any unit."""
+
+
+def left(done: Sequence[tuple[str, float]]) -> float | None:
+    """s that a loop may still take, from the names and seconds of its steps so far; None before the first is done."""
+    rest, spent, usual = list(USUAL), 0.0, 0.0
+    for name, seconds in done:
+        at = next((i for i, (n, _) in enumerate(rest) if n == name), None)
+        if at is None:
+            continue
+        spent, usual = spent + seconds, usual + rest[at][1]
+        rest = rest[at + 1 :]
+    return sum(t for _, t in rest) * spent / usual if usual else None
+
+
 @dataclass(frozen=True)
 class Settings:
     """What a loop was asked for; it goes on only under the same."""
@@ -73,6 +92,8 @@ class Settings:
     budget: float = 0.0
     """Minutes for all of it; 0 takes what it needs."""
     seed: int = 0
+    run: str = ""
+    """A policy to begin with, instead of training one."""
 
     def training(self, which: Literal[0, 1]) -> tuple[str, ...]:
         """Options that say how long a policy is trained on the prior (0) or a twin (1)."""
@@ -93,7 +114,6 @@ class Attempt:
     name: str
     run: Path
     controller: Path
-    trained: Done
     records: tuple[Done, ...] = ()
     watched: Done | None = None
     gap: Done | None = None
@@ -161,8 +181,9 @@ class Story:
 
 def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story]:
     story = Story()
-    trained = yield _train(s, folder / "0-prior", (), s.training(0))
-    first = Attempt("prior", folder / "0-prior", folder / "0-prior.controller", trained)
+    first = Attempt("prior", Path(s.run) if s.run else folder / "0-prior", folder / "0-prior.controller")
+    if not s.run:
+        yield _train(s, first.run, (), s.training(0))
     exported = yield _export(first)
     if exported.failed:
         story.stopped = exported.failed
@@ -357,7 +378,8 @@ def _again(s: Settings, task: Task, folder: Path, last: Attempt, repair: Repair,
     out = folder / f"{k}-twin"
     options = ("--from", str(last.run), "--kl", "0")
     options += ("--belief", str(repair.twin)) if repair.twin else ("--width", f"{WIDER:g}") if repair.what == "wider" else ()
-    attempt = Attempt("twin", out, folder / f"{k}-twin.controller", (yield _train(s, out, options, s.training(1))))
+    yield _train(s, out, options, s.training(1))
+    attempt = Attempt("twin", out, folder / f"{k}-twin.controller")
     if (yield _export(attempt)).failed:
         return attempt
     attempt = yield from _validated(s, task, attempt, folder / f"{k}-certificate.html", repair.twin)

@@ -1,0 +1,147 @@
+"""What closes the gap, over many hidden realities: everything behind docs/results/loop.md.
+
+    python -m bench.loop pendulum/swingup -o runs/loop             trains, runs and measures, an hour on two cores
+    python -m bench.loop pendulum/swingup -o runs/loop --table     what is there so far
+
+Realities are drawn from three families: numbers outside of the prior, missing physics, both. On each of them
+
+    nominal       trained in the nominal world alone
+    randomized    trained in worlds of the prior
+    adaptive      the same, and finds out in which world it is (rma)
+    real2sim      randomized, then `isthmus loop`: recorded on the robot, its verdict followed, trained on the twin
+    oracle        randomized, then trained as long in the world of the true numbers, which nobody has on a real robot
+
+Each step is an `isthmus` command. Finished ones are not repeated, so that the same command goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from isthmus.cli.loop_ import command
+from isthmus.loop.course import TICKS
+from isthmus.loop.steps import Done, Journal, Step, alone, carry_out
+from isthmus.robots import get_robot
+from isthmus.sim.reality.families import hidden
+from isthmus.tasks import get_task
+from isthmus.world import Belief
+
+FAMILIES = ("parametric-outside", "unmodelled", "mixed")
+EACH, FIRST = 10, 100
+"""Realities of each family, and the seed of the first: others than were looked at while the loop was built."""
+EPISODES = 64
+TRAINED = {"nominal": ("--width", "0"), "randomized": (), "adaptive": ("--method", "rma")}
+METHODS = (*TRAINED, "real2sim", "oracle")
+Rows = list[dict]
+
+
+def bench(task: str, folder: Path, each: int) -> Generator[Step, Done, Rows]:
+    rows: Rows = []
+    first, again = TICKS[task]
+    spent = {}
+    for name, options in TRAINED.items():
+        out = folder / name
+        ticks = ("--steps", str(first))
+        done = yield Step(f"train-{name}", f"train {name}", ("train", task, "-o", str(out), *options, *ticks), (out,))
+        spent[name] = done.seconds
+    for family in FAMILIES:
+        for seed in range(FIRST, FIRST + each):
+            word, own = f"hidden:{seed}:{family}", folder / f"{family}-{seed}"
+            row: dict = {"family": family, "seed": seed, "success": {}, "seconds": {}, "robot": {}}
+            for name in TRAINED:
+                row["success"][name] = yield from _watched(folder / name, word)
+                row["seconds"][name] = spent[name]
+                row["robot"][name] = 0.0
+            options = ("--hidden", str(seed), "--family", family, "--run", str(folder / "randomized"), "-o", str(own))
+            done = yield Step("loop", f"loop on {word}", ("loop", task, *options))
+            after = done.result.get("after") or done.result.get("before") or {}
+            row["success"]["real2sim"] = (after.get("success") or {}).get("rate", row["success"]["randomized"])
+            row["seconds"]["real2sim"] = spent["randomized"] + done.seconds
+            row["robot"]["real2sim"] = (done.result.get("before") or {}).get("recorded_seconds", 0.0)
+            row["cause"] = done.result.get("cause")
+            out = folder / f"{family}-{seed}-oracle"
+            truth = _truth(task, seed, family, folder / f"{family}-{seed}-truth.json")
+            options = ("--from", str(folder / "randomized"), "--kl", "0", "--belief", str(truth), "--steps", str(again))
+            done = yield Step("train-oracle", f"oracle of {word}", ("train", task, "-o", str(out), *options), (out,))
+            row["seconds"]["oracle"], row["robot"]["oracle"] = spent["randomized"] + done.seconds, 0.0
+            row["success"]["oracle"] = yield from _watched(out, word)
+            rows.append(row)
+            (folder / "rows.json").write_text(json.dumps(rows, indent=1) + "\n")
+            print(
+                f"{word}: " + ", ".join(f"{m} {100 * row['success'][m]:.0f} %" for m in METHODS) + f"; {row['cause']}",
+                flush=True,
+            )
+    return rows
+
+
+def _watched(run: Path, word: str) -> Generator[Step, Done, float]:
+    args = ("eval", str(run), "--reality", word, "--worlds", str(EPISODES), "--seed", "1")
+    done = yield Step("watch", f"{run.name} on {word}", args)
+    return float(done.result["success"]["rate"])
+
+
+def _truth(task: str, seed: int, family: str, path: Path) -> Path:
+    """The belief of somebody who knows the numbers."""
+    robot = get_robot(get_task(task).robot.name)
+    if not path.exists():
+        robot.prior.nominal().fix(hidden(robot, seed, family)[1].params).save(path)
+    assert isinstance(Belief.load(path), Belief)
+    return path
+
+
+def table(rows: Rows) -> str:
+    """Means over realities with 95 % intervals; differences to randomized are paired."""
+    lines = ["| method | success | against randomized | robot's time, s | wall-clock, s |", "|---|---|---|---|---|"]
+    base = np.array([r["success"]["randomized"] for r in rows])
+    for m in METHODS:
+        x = np.array([r["success"][m] for r in rows])
+        gain = "" if m == "randomized" else f"{_points(x - base)} points"
+        spent = [np.mean([r[what][m] for r in rows]) for what in ("robot", "seconds")]
+        lines.append(f"| {m} | {_points(x)} % | {gain} | {spent[0]:.0f} | {spent[1]:.0f} |")
+    return "\n".join(lines)
+
+
+def _points(x: np.ndarray) -> str:
+    mean, reach = x.mean(), np.nan
+    if len(x) > 1:
+        reach = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
+    return f"{100 * mean:.0f} ({100 * (mean - reach):.0f} to {100 * (mean + reach):.0f})"
+
+
+def told(rows: Rows) -> str:
+    parts = []
+    for name, part in (("all", rows), *((f, [r for r in rows if r["family"] == f]) for f in FAMILIES)):
+        if part:
+            parts.append(f"{name}, {len(part)} realities\n\n{table(part)}\n")
+    failed = [r for r in rows if r["success"]["randomized"] < 0.9]
+    if failed:
+        parts.append(f"those on which randomized succeeds in less than 90 %, {len(failed)}\n\n{table(failed)}\n")
+    return "\n".join(parts)
+
+
+def main() -> int:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m bench.loop", description=__doc__, formatter_class=raw)
+    parser.add_argument("task", choices=list(TICKS))
+    parser.add_argument("-o", "--out", type=Path, required=True, help="folder for everything")
+    parser.add_argument("--each", type=int, default=EACH, help="realities of each family")
+    parser.add_argument("--table", action="store_true", help="only print what is there")
+    args = parser.parse_args()
+    folder = args.out / args.task.replace("/", "-")
+    if not args.table:
+        with alone(folder):
+            watch = lambda number, step, done: print(step.doc, file=sys.stderr, flush=True) if done is None else None  # noqa: E731
+            carry_out(bench(args.task, folder, args.each), Journal(folder), command, watch)
+    print(told(json.loads((folder / "rows.json").read_text())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
