@@ -31,6 +31,8 @@ TICKS = {
 """Control ticks of training on the prior and on a twin, for tasks where we know how many it takes."""
 SECONDS = {"": 10.0, "crazyflie/hover": 8.0}
 """Length of a recording, by task."""
+HORIZON = {"crazyflie/hover": ("--horizon", "0.2")}
+"""Of predictions to which a twin is fitted: a drone is unstable, and far ahead every small mistake is a large one."""
 TAKES = 3
 """Recordings of a robot that is stopped early, at most."""
 ENOUGH = 0.5
@@ -324,7 +326,18 @@ def _repaired(s: Settings, task: Task, folder: Path, story: Story, k: int) -> Ge
         files += tuple(str(p) for p in (probe.step.made if probe else ()) if p.exists())
     # No search all over the belief: what is missing would send it everywhere, and the gap was measured from its middle.
     numbers = folder / f"{k}-numbers.twin"
-    args = ("identify", task.robot.name, *files, "-o", str(numbers), "--search", "never", "--seed", str(s.seed))
+    args = (
+        "identify",
+        task.robot.name,
+        *files,
+        "-o",
+        str(numbers),
+        "--search",
+        "never",
+        *HORIZON.get(s.task, ()),
+        "--seed",
+        str(s.seed),
+    )
     identified = yield Step("identify", "find its numbers", args, (numbers,), (0,))
     if identified.failed:
         return Repair(cause, "wider", None, identified, probe)
@@ -368,7 +381,7 @@ def _learned(
     verb = "actuator" if motors else "residual"
     what = "find the law of its motors" if motors else "learn the force that no number explains"
     out = folder / f"{k}-{verb}.twin"
-    done = yield Step(verb, what, (verb, str(numbers), *files, "-o", str(out)), (out,))
+    done = yield Step(verb, what, (verb, str(numbers), *files, "-o", str(out), *HORIZON.get(task.name, ())), (out,))
     kept = done.code == 0 and out.exists()
     return (out if kept else numbers), (done,)
 
