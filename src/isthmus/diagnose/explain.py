@@ -42,6 +42,7 @@ class Block:
     """(b,) how large the amounts may well be."""
     least: float = -np.inf
     """Of an amount: friction never pushes."""
+    most: float = np.inf
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Quadratic:
         if not soft:
             ends[:d] = self.ends - self.z[:, None]
         if block is not None:
-            ends[d + self.nuisances :, 0] = block.least
+            ends[d + self.nuisances :] = block.least, block.most
         root = np.linalg.cholesky(H)
         wanted = -np.linalg.solve(root, slope)
         step = lsq_linear(root.T, wanted, tuple(ends.T), method="bvls").x

@@ -98,7 +98,7 @@ def scores(evidence: Evidence, weights: Weights) -> np.ndarray:
     s["link"] += max(evidence.packets.evidence, -5.0)
     repeated = 0 if not evidence.parrot.ticks else 1 if evidence.parrot.differs else -1
     s["controller"] += CERTAIN * repeated if repeated else RARE
-    s["physics"] += weights.rest * float(np.log(np.clip(evidence.left, 1.0, weights.farthest)))
+    s["physics"] += weights.rest * float(np.log(np.clip(evidence.rest, 1.0, weights.farthest)))
     return np.array([s[cause] for cause in CAUSES])
 
 
