@@ -10,6 +10,7 @@ import numpy as np
 
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
+from isthmus.diagnose.agree import disagreements
 from isthmus.diagnose.base import AMISS, Base, base, explanations
 from isthmus.diagnose.explain import Block, Told
 from isthmus.diagnose.link import Packets, packets
@@ -121,8 +122,10 @@ def gather(
     noisy = [Clue("sensor", n.text, n.evidence, value=n.sigma) for n in noises(robot, everything, belief) if n.evidence > 0]
     told, rest = refined(at, belief, explanations(at))
     rest = min([rest, *(u.left for u in undone if u.evidence > 0)])
+    if not at_rest and not any(u.mistake.kind in ("frame", "order", "unit") and u.evidence > 0 for u in undone):
+        # What comes in another frame or unit agrees with nothing.
+        noisy += [Clue("sensor", d.text, d.evidence) for d in disagreements(robot, found) if d.evidence > 0]
     clues = sorted([*_clues(at, belief, told), *map(_mistake, undone), *noisy, *at_rest], key=lambda c: -c.evidence)
-    soft = at.quadratic.told(soft=True).evidence - at.quadratic.told().evidence
     values = belief.space.subset(at.fitted.names).from_unconstrained(at.fitted.point.z)
     numbers = dict(zip(at.fitted.names, map(float, values), strict=True))
     done = None
@@ -132,7 +135,7 @@ def gather(
         done = outcome(robot, task, controller, whole, found, belief, at, measured.behaviour, covered, threads)
     first = {c.cause: c for c in reversed(clues)}
     kept = tuple(c for i, c in enumerate(clues) if i < SHOWN or first[c.cause] is c)
-    return Evidence(kept, soft, at.fitted.times, rest, link, said, numbers, done)
+    return Evidence(kept, at.quadratic.soft, at.fitted.times, rest, link, said, numbers, done)
 
 
 def walked(robot: Robot, episodes: Sequence[Episode], found: Sequence[Track]) -> list[Track]:

@@ -77,7 +77,7 @@ def refined(
         assert block is not None
         again, d = refitted(at, block), len(at.fitted.names)
         better = (at.fitted.cost - again.cost) * at.fitted.count
-        better += at.fitted.forced(belief, at.repeated) - again.forced(belief, at.repeated)
+        better += at.quadratic.soft - again.forced(belief, at.repeated)
         z = again.point.z
         out[best] = block, replace(one, gain=nothing.evidence + better + one.freedom, z=z[:d], c=z[d:] * block.spread)
         left = min(left, again.times)

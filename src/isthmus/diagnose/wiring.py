@@ -92,7 +92,7 @@ def wiring(robot: Robot, found: Sequence[Track], e: np.ndarray, threads: int = 0
 def compared(robot: Robot, found: Sequence[Track], belief: Belief, at: Base, threads: int = 0) -> list[Undone]:
     """Mistakes that look best, and how much better they explain recordings than none does, with numbers inside the belief."""
     out, ticks = [], at.fitted.residual.segments.ticks
-    as_it_is = at.fitted.forced(belief, at.repeated)
+    as_it_is = at.quadratic.soft
     seen = wiring(robot, found, belief.median(), threads)[:TRIED]
     for first in seen:
         if first.evidence < HOPELESS * seen[0].evidence:
