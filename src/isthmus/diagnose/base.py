@@ -28,9 +28,11 @@ TICKS = 20
 """Longest prediction: short ones hang on everything nearly in proportion, and there is enough to see."""
 PIECES, FOLLOWED_PIECES = 32, 8
 """Of the recordings, spread over them."""
-SEARCHES = ((10, 0.1), (30, 0.01))
+SEARCHES = ((10, 0.1), (15, 0.03))
 """Steps of the search for numbers, and log-likelihood per number that is worth another one; the second where the first leaves
 more than noise."""
+QUICK = (1.0, 0.36)
+"""Widths of the derivatives of a robot that is followed, where a mistake is undone."""
 HELD = (0.36, 0.22)
 """Widths of the derivatives with which numbers are held inside the belief, of a robot that is followed."""
 AMISS = 1.2
@@ -62,8 +64,9 @@ class Fitted:
     def forced(self, belief: Belief, repeated: float) -> float:
         """What it costs to hold the numbers inside the belief, by the curvature at the best ones."""
         A = self.normal.matrix / (repeated * max(self.times, 1.0) ** 2) + self.prior.precision
-        root = np.linalg.cholesky(A)
-        best = lsq_linear(root.T, root.T @ self.point.z, tuple(ends(belief, self.names).T), method="bvls")
+        root, inside = np.linalg.cholesky(A), np.full((len(A), 2), [-np.inf, np.inf])
+        inside[: len(self.names)] = ends(belief, self.names)
+        best = lsq_linear(root.T, root.T @ self.point.z, tuple(inside.T), method="bvls")
         return float(best.cost)
 
     @property
@@ -99,8 +102,9 @@ def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0)
     xi = xi * before_unit / unit if xi.size else xi
     doubts = Doubts(robot, at.names, moves(residual.segments))
     lab = Lab(doubts, residual, belief.median())
-    asked = blocks(doubts, before, residual.segments)
-    return Base(at, lab, quadratic(lab, before, at.point.z, xi, ends(belief, at.names), asked, often), often)
+    inside = ends(belief, at.names)
+    asked = blocks(doubts, before, inside, residual.segments)
+    return Base(at, lab, quadratic(lab, before, at.point.z, xi, inside, asked, often), often)
 
 
 def explanations(at: Base) -> list[tuple[Block | None, Told]]:
@@ -119,8 +123,11 @@ def explanations(at: Base) -> list[tuple[Block | None, Told]]:
     for block, one in told:
         tried.append((one.z, one.c))
         for z in (inside, clipped):
-            i = at.fitted.names.index(block.name) if block is not None and block.cause == "outside" else None
-            tried.append((z, one.c if i is None else q.z[[i]] - z[i]))
+            c = one.c
+            if block is not None and block.cause == "outside":
+                i = at.fitted.names.index(block.name)
+                c = np.clip(q.z[[i]] - z[i], block.least, block.most)
+            tried.append((z, c))
     k = len(tried) // len(told)
     costs = _tried(at, [block for block, _ in told for _ in range(k)], tried).reshape(-1, k)
     best = k * np.arange(len(told)) + costs.argmin(1)
@@ -166,11 +173,11 @@ def fitted(
     belief: Belief,
     threads: int = 0,
     ticks: int = 0,
-    widths: tuple[float, ...] = WIDTHS,
+    quick: bool = False,
 ) -> Fitted:
     """The best numbers for pieces of `ticks` ticks (0: as long as the noise of their starts allows).
 
-    `widths` are those of `narrow`, for a robot that is followed.
+    `quick` stops early: if a mistake is undone, what needs more is not right.
     """
     sigma, skip = floor(found, Components(robot.contract)), skipped(robot)
     pieces = FOLLOWED_PIECES if robot.feet else PIECES
@@ -180,10 +187,10 @@ def fitted(
     residual = Residual(robot, cut(found, robot, ticks, ticks - skip).spread(pieces), sigma, free(robot, belief), threads)
     before = prior(belief, residual.space)
     if residual.followed:
-        point, normal = narrow(residual, before, before.mean, belief.median(), widths)
+        point, normal = narrow(residual, before, before.mean, belief.median(), QUICK if quick else WIDTHS)
         return Fitted(residual, before, point, normal, sigma, remaining(residual, normal, before))
     best = _settled(residual, before, belief.median(), sigma, None, *SEARCHES[0])
-    if best.times > AMISS:
+    if best.times > AMISS and not quick:
         e = residual.world(best.point.z, belief.median())
         more = _settled(residual, before, e, sigma, best.point.xi, *SEARCHES[1])
         best = min(best, more, key=lambda f: f.point.cost)

@@ -15,7 +15,7 @@ import numpy as np
 from isthmus.diagnose.doubts import Doubts
 from isthmus.diagnose.explain import Block
 from isthmus.gap.segments import Segments
-from isthmus.identify.prior import Prior
+from isthmus.identify.prior import FARTHEST, Prior
 from isthmus.world import Target
 
 BEYOND = 3.0
@@ -26,8 +26,9 @@ FADING = 0.5
 """How much a motor's strength may well change, in unconstrained coordinates."""
 
 
-def blocks(doubts: Doubts, prior: Prior, segments: Segments) -> list[Block]:
-    found = (*outside(doubts, prior, segments), *sensors(doubts, segments), *physics(doubts, segments))
+def blocks(doubts: Doubts, prior: Prior, ends: np.ndarray, segments: Segments) -> list[Block]:
+    """All of them; `ends`, (d, 2), are those of the belief."""
+    found = (*outside(doubts, prior, ends, segments), *sensors(doubts, segments), *physics(doubts, segments))
     # A signal that never moves and whose unit says nothing has no size by which its errors could be told.
     return [b for b in found if (b.spread > 0).all()]
 
@@ -38,13 +39,16 @@ def of_signals(doubts: Doubts) -> frozenset[str]:
     return frozenset(n for n in doubts.names if any(Target.parse(t).kind == "signal" for t in space[n].targets))
 
 
-def outside(doubts: Doubts, prior: Prior, segments: Segments) -> Iterator[Block]:
+def outside(doubts: Doubts, prior: Prior, ends: np.ndarray, segments: Segments) -> Iterator[Block]:
     signals = of_signals(doubts)
     for i, name in enumerate(doubts.names):
         if name not in signals:
             along = np.zeros((1, len(segments), len(doubts)))
             along[0, :, i] = 1.0
-            yield Block("outside", name, along, np.array([BEYOND * prior.spread[i]]))
+            # Where the belief ends with what is possible, there is nothing beyond it.
+            least = 0.0 if ends[i, 0] <= -FARTHEST else -np.inf
+            most = 0.0 if ends[i, 1] >= FARTHEST else np.inf
+            yield Block("outside", name, along, np.array([BEYOND * prior.spread[i]]), least, most)
 
 
 def sensors(doubts: Doubts, segments: Segments) -> Iterator[Block]:

@@ -10,11 +10,14 @@ import numpy as np
 
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
+from isthmus.diagnose.agree import disagreements
 from isthmus.diagnose.base import AMISS, Base, base, explanations
+from isthmus.diagnose.explain import Block, Told
 from isthmus.diagnose.link import Packets, packets
 from isthmus.diagnose.noise import noises
 from isthmus.diagnose.outcome import Outcome, Spread, outcome
 from isthmus.diagnose.parrot import Parrot, parrot
+from isthmus.diagnose.refit import refined
 from isthmus.diagnose.turned import turned
 from isthmus.diagnose.units import units
 from isthmus.diagnose.wiring import Undone, compared
@@ -55,6 +58,8 @@ class Evidence:
     """Log evidence of numbers anywhere over that of numbers inside the belief."""
     left: float
     """What the best numbers leave, in units of the sensors' noise."""
+    rest: float
+    """What the best explanation leaves."""
     packets: Packets
     parrot: Parrot
     numbers: dict[str, float]
@@ -70,6 +75,7 @@ class Evidence:
             "clues": [asdict(c) for c in self.clues],
             "soft": self.soft,
             "left": self.left,
+            "rest": self.rest,
             "packets": self.packets.shares,
             "parrot": asdict(self.parrot),
             "numbers": self.numbers,
@@ -82,7 +88,7 @@ class Evidence:
         done, link, said = data.get("outcome"), Packets(data["packets"]), Parrot(**data["parrot"])
         if done:
             done = Outcome(**done | {k: Spread(**done[k]) for k in ("believed_score", "found_score")})
-        return Evidence(clues, data["soft"], data["left"], link, said, data["numbers"], done)
+        return Evidence(clues, data["soft"], data["left"], data["rest"], link, said, data["numbers"], done)
 
 
 def gather(
@@ -110,12 +116,16 @@ def gather(
         # A robot that the guard stops at once leaves little, but that may be enough.
         if not at_rest and link.evidence <= 0 and not said.differs:
             raise
-        return Evidence(tuple(at_rest), 0.0, 1.0, link, said, {})
+        return Evidence(tuple(at_rest), 0.0, 1.0, 1.0, link, said, {})
     report(0.7, "undoing mistakes")
     undone = turned(robot, found) + (compared(robot, found, belief, at, threads) if at.fitted.times > AMISS else [])
     noisy = [Clue("sensor", n.text, n.evidence, value=n.sigma) for n in noises(robot, everything, belief) if n.evidence > 0]
-    clues = sorted([*_clues(at, belief), *map(_mistake, undone), *noisy, *at_rest], key=lambda c: -c.evidence)
-    soft = at.quadratic.told(soft=True).evidence - at.quadratic.told().evidence
+    told, rest = refined(at, belief, explanations(at))
+    rest = min([rest, *(u.left for u in undone if u.evidence > 0)])
+    if not at_rest and not any(u.mistake.kind in ("frame", "order", "unit") and u.evidence > 0 for u in undone):
+        # What comes in another frame or unit agrees with nothing.
+        noisy += [Clue("sensor", d.text, d.evidence) for d in disagreements(robot, found) if d.evidence > 0]
+    clues = sorted([*_clues(at, belief, told), *map(_mistake, undone), *noisy, *at_rest], key=lambda c: -c.evidence)
     values = belief.space.subset(at.fitted.names).from_unconstrained(at.fitted.point.z)
     numbers = dict(zip(at.fitted.names, map(float, values), strict=True))
     done = None
@@ -125,7 +135,7 @@ def gather(
         done = outcome(robot, task, controller, whole, found, belief, at, measured.behaviour, covered, threads)
     first = {c.cause: c for c in reversed(clues)}
     kept = tuple(c for i, c in enumerate(clues) if i < SHOWN or first[c.cause] is c)
-    return Evidence(kept, soft, at.fitted.times, link, said, numbers, done)
+    return Evidence(kept, at.quadratic.soft, at.fitted.times, rest, link, said, numbers, done)
 
 
 def walked(robot: Robot, episodes: Sequence[Episode], found: Sequence[Track]) -> list[Track]:
@@ -134,20 +144,20 @@ def walked(robot: Robot, episodes: Sequence[Episode], found: Sequence[Track]) ->
     return parts if any(len(t) >= WALK * robot.contract.rate for t in parts) else list(found)
 
 
-def _clues(at: Base, belief: Belief) -> list[Clue]:
-    (_, nothing), *found = explanations(at)
+def _clues(at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]]) -> list[Clue]:
+    (_, nothing), *found = told
     names = at.fitted.names
     space, out = belief.space.subset(names), []
-    for block, told in found:
+    for block, one in found:
         assert block is not None
         value = None
         if block.cause == "outside":
             i = names.index(block.name)
-            z = told.z.copy()
-            z[i] += told.c[0]
+            z = one.z.copy()
+            z[i] += one.c[0]
             value = float(space.from_unconstrained(np.clip(z, -20.0, 20.0))[i])
-        shares = tuple(float(c) for c in told.c / block.spread)
-        out.append(Clue(block.cause, block.name, told.evidence - nothing.evidence, shares, value))
+        shares = tuple(float(c) for c in one.c / block.spread)
+        out.append(Clue(block.cause, block.name, one.evidence - nothing.evidence, shares, value))
     return out
 
 

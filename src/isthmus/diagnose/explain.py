@@ -42,6 +42,7 @@ class Block:
     """(b,) how large the amounts may well be."""
     least: float = -np.inf
     """Of an amount: friction never pushes."""
+    most: float = np.inf
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,11 @@ class Quadratic:
         first = len(self.z) + self.nuisances + sum(len(b.spread) for b in self.blocks[: self.blocks.index(block)])
         return np.arange(first, first + len(block.spread))
 
+    @property
+    def soft(self) -> float:
+        """Log-likelihood that numbers beyond the belief are worth."""
+        return self.told(soft=True).gain - self.told().gain
+
     def told(self, block: Block | None = None, soft: bool = False) -> Told:
         """With amounts of one block, or of none; `soft` lets all numbers go beyond the belief, as `identify` does."""
         d, spread = len(self.z), np.zeros(0) if block is None else block.spread
@@ -95,7 +101,7 @@ class Quadratic:
         if not soft:
             ends[:d] = self.ends - self.z[:, None]
         if block is not None:
-            ends[d + self.nuisances :, 0] = block.least
+            ends[d + self.nuisances :] = block.least, block.most
         root = np.linalg.cholesky(H)
         wanted = -np.linalg.solve(root, slope)
         step = lsq_linear(root.T, wanted, tuple(ends.T), method="bvls").x
@@ -146,4 +152,6 @@ def quadratic(
     # Starts are not quite free, so what is left of them is no projection: one side of each product keeps them.
     flat = weighted.reshape(-1, weighted.shape[-1]).T
     G, g = flat @ M.reshape(-1, M.shape[-1]), flat @ left.ravel()
-    return Quadratic(prior, z, ends, tuple(blocks), 0.5 * (G + G.T), g, 1)
+    # For the same reason, and for rounding, it may bend the wrong way a little.
+    values, vectors = np.linalg.eigh(0.5 * (G + G.T))
+    return Quadratic(prior, z, ends, tuple(blocks), (vectors * np.maximum(values, 0.0)) @ vectors.T, g, 1)

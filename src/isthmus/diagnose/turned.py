@@ -51,12 +51,12 @@ def mismatch(robot: Robot, found: Sequence[Track]) -> tuple[np.ndarray, int]:
             p, v = track.measured[:, at[place]], track.measured[:, at[speed]]
             usual = np.stack([np.convolve(column, MEAN, mode="valid") for column in v.T], axis=1)
             a, middle, b = p[:-SPAN], p[SPAN // 2 : -SPAN // 2], p[SPAN:]
-            change = _turn(a, middle, b) if kind == "quat" else b - a
+            change = turn(a, middle, b) if kind == "quat" else b - a
             sums[i] += np.nansum((usual - change / (SPAN * tick)) ** 2)
     return np.sqrt(sums / max(ticks, 1)) + 1e-12, ticks if pairs else 0
 
 
-def _turn(a: np.ndarray, at: np.ndarray, b: np.ndarray) -> np.ndarray:
+def turn(a: np.ndarray, at: np.ndarray, b: np.ndarray) -> np.ndarray:
     """(n, 3) small rotation from attitudes a to b, (n, 4) each, in the frame of those in the middle."""
     vector = a[:, :1] * b[:, 1:] - b[:, :1] * a[:, 1:] - np.cross(b[:, 1:], a[:, 1:])
     scalar = (a * b).sum(1, keepdims=True)

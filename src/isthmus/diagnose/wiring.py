@@ -35,8 +35,8 @@ PIECES, TICKS = 8, 10
 """Short pieces: a wrong wiring shows at once."""
 TRIED = 3
 """Mistakes that are compared with numbers of their own."""
-QUICK = (1.0, 0.36)
-"""Widths of their derivatives, where a robot is followed: what needs more is not right."""
+HOPELESS = 0.25
+"""Of the evidence of the best one at first sight: mistakes with less are not compared."""
 STEPS = 5
 """Of the search for the starts of pieces: what needs more is not right."""
 REPEATED = 5.0
@@ -59,6 +59,8 @@ class Undone:
 
     mistake: Mistake
     evidence: float
+    left: float = np.inf
+    """What numbers leave then, in units of the sensors' noise, where that was looked at."""
 
 
 def wiring(robot: Robot, found: Sequence[Track], e: np.ndarray, threads: int = 0) -> list[Undone]:
@@ -90,14 +92,17 @@ def wiring(robot: Robot, found: Sequence[Track], e: np.ndarray, threads: int = 0
 def compared(robot: Robot, found: Sequence[Track], belief: Belief, at: Base, threads: int = 0) -> list[Undone]:
     """Mistakes that look best, and how much better they explain recordings than none does, with numbers inside the belief."""
     out, ticks = [], at.fitted.residual.segments.ticks
-    as_it_is = at.fitted.forced(belief, at.repeated)
-    for first in wiring(robot, found, belief.median(), threads)[:TRIED]:
+    as_it_is = at.quadratic.soft
+    seen = wiring(robot, found, belief.median(), threads)[:TRIED]
+    for first in seen:
+        if first.evidence < HOPELESS * seen[0].evidence:
+            break
         try:
-            undone = fitted(robot, [first.mistake.undo(track) for track in found], belief, threads, ticks, QUICK)
+            undone = fitted(robot, [first.mistake.undo(track) for track in found], belief, threads, ticks, quick=True)
         except BadInput:
             continue
         better = (at.fitted.cost - undone.cost) * at.fitted.count / at.repeated
-        out.append(replace(first, evidence=better + as_it_is - undone.forced(belief, at.repeated)))
+        out.append(replace(first, evidence=better + as_it_is - undone.forced(belief, at.repeated), left=undone.times))
     return sorted(out, key=lambda u: -u.evidence)
 
 

@@ -190,7 +190,9 @@ def misses(
     nothing, count = prior(Belief(robot.space), residual.space), residual.seen.sum(1)
     found = []
     for e in worlds:
-        at, _ = descend(residual, nothing, np.zeros(0), e, steps=steps)
-        r = residual(e[None], at.xi[None])[0] * sigma
+        xi = np.zeros((len(segments), 0))
+        if not residual.followed:
+            xi = descend(residual, nothing, np.zeros(0), e, steps=steps)[0].xi
+        r = residual(e[None], xi[None])[0] * sigma
         found.append(((r**2).sum(1), count))
     return found
