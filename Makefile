@@ -1,4 +1,4 @@
-# make demo   set up and train a quadruped to walk
+# make demo   set up, then the whole loop on a virtual drone, and one report
 # make test   set up and run the quick tests
 PYTHON ?= python3
 VENV := .venv
@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml requirements.txt
 	@touch $(STAMP)
 
 demo: env
-	$(BIN)/isthmus train go1/walk --out runs/demo-$$(date +%Y%m%d-%H%M%S)
+	$(BIN)/isthmus loop
 
 test: env
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow"

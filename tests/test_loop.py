@@ -211,6 +211,17 @@ def test_a_recording_that_is_refused_ends_it_with_the_reason(tmp_path):
     assert "too short" in story.stopped
 
 
+def test_a_robot_for_which_no_policy_is_found_is_not_run_again(tmp_path):
+    robot = Robot()
+    original = robot.train
+    never = {"evaluation": {"success": {"rate": 0.0, "low": 0.0, "high": 0.02, "n": 200}}}
+    robot.train = lambda args: (0, never) if "--belief" in args else original(args)
+    story, _ = lived(tmp_path, robot)
+    assert "cannot do this task" in story.stopped
+    assert verbs(robot).count("run") == 1
+    assert not outcome(story, Settings("pendulum/swingup", "sim"), None).good
+
+
 def test_commands_keep_inside_what_the_policy_was_trained_for():
     task = get_task("crazyflie/hover")
     asked = commands(task, 20.0, 0)
@@ -223,8 +234,9 @@ def test_commands_keep_inside_what_the_policy_was_trained_for():
 
 
 def test_only_numbers_beyond_what_was_believed_have_moved():
-    row = lambda value: {"unit": "kg", "value": value, "low": 0, "high": 1, "before": [0.0, 1.0]}
-    assert [m.name for m in moved({"a": row(0.5), "b": row(1.5), "c": row(-1.0)})] == ["c", "b"]
+    row = lambda value, wide=0.1: {"unit": "1", "value": value, "low": value - wide, "high": value + wide, "before": [0.0, 1.0]}
+    found = {"inside": row(0.5), "beyond": row(1.5), "far below": row(-1.0), "not sure": row(1.5, 0.6)}
+    assert [m.name for m in moved(found)] == ["far below", "beyond"]
 
 
 def test_the_loop_never_reads_a_reality():

@@ -49,6 +49,8 @@ OF_BODY = ("drag", "drag of rotors", "pull", "cable")
 """Missing physics that acts on a body, not in its motors."""
 GOOD = 0.9
 """Part of the episodes that must succeed for a robot to be called able."""
+CANNOT = 0.1
+"""Success in the twin's own worlds below which a policy is not tried on the robot."""
 WIDER = 1.6
 """Times the prior's ranges, where no number could be found."""
 AS_BELIEVED = "as believed"
@@ -201,6 +203,9 @@ def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story
         if repair.what in ("none", "by hand"):
             break
         attempt = yield from _again(s, task, folder, last, repair, k)
+        if isinstance(attempt, str):
+            story.stopped = attempt
+            break
         story.attempts.append(attempt)
         if not attempt.records or (story.passed and good(attempt)):
             break
@@ -386,15 +391,27 @@ def _learned(
     return (out if kept else numbers), (done,)
 
 
-def _again(s: Settings, task: Task, folder: Path, last: Attempt, repair: Repair, k: int) -> Generator[Step, Done, Attempt]:
-    """A policy for the twin, from the one before."""
+def _again(
+    s: Settings, task: Task, folder: Path, last: Attempt, repair: Repair, k: int
+) -> Generator[Step, Done, Attempt | str]:
+    """A policy for the twin, from the one before; or why there is none."""
     out = folder / f"{k}-twin"
     options = ("--from", str(last.run), "--kl", "0")
     options += ("--belief", str(repair.twin)) if repair.twin else ("--width", f"{WIDER:g}") if repair.what == "wider" else ()
-    yield _train(s, out, options, s.training(1))
+    trained = yield _train(s, out, options, s.training(1))
+    if trained.failed:
+        return f"training failed: {trained.failed}"
+    success = trained.result["evaluation"]["success"]
+    if success["high"] < CANNOT:
+        share = f"{100 * success['rate']:.0f} %"
+        return (
+            f"a policy that was trained on the twin succeeds in {share} of its worlds: the robot as it is cannot do this task, "
+            "or needs far more training"
+        )
     attempt = Attempt("twin", out, folder / f"{k}-twin.controller")
-    if (yield _export(attempt)).failed:
-        return attempt
+    exported = yield _export(attempt)
+    if exported.failed:
+        return exported.failed
     attempt = yield from _validated(s, task, attempt, folder / f"{k}-certificate.html", repair.twin)
     return (yield from _tried(s, task, folder, attempt, k, repair.twin))
 

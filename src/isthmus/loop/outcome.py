@@ -8,9 +8,6 @@ from typing import Any
 
 from isthmus.loop.course import AS_BELIEVED, Attempt, Repair, Settings, Story, good
 
-OUT = 0.02
-"""Part of the width of what was believed by which a number must be outside of it to be called so."""
-
 
 @dataclass(frozen=True)
 class Found:
@@ -25,13 +22,13 @@ class Found:
 
     @property
     def outside(self) -> float:
-        """How far beyond what was believed, in widths of it; negative inside."""
+        """How far its interval is beyond what was believed, in widths of that; negative where the two overlap."""
         low, high = self.before
-        return max(low - self.value, self.value - high) / max(high - low, 1e-300)
+        return max(low - self.high, self.low - high) / max(high - low, 1e-300)
 
     @property
     def out(self) -> bool:
-        return self.outside > OUT
+        return self.outside > 0.0
 
     def __str__(self) -> str:
         unit = "" if self.unit == "1" else f" {self.unit}"

@@ -1,0 +1,88 @@
+"""The loop as a user starts it, in a process of its own, with all its commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SHORT = ("--budget", "0.1", "--seconds", "6")
+
+
+def start(folder: Path, *options: str, home: Path | None = None) -> subprocess.Popen:
+    env = os.environ | {"OMP_NUM_THREADS": "1"} | ({"HOME": str(home)} if home else {})
+    args = [sys.executable, "-m", "isthmus.cli.main", "loop", "pendulum/swingup", "-o", str(folder), *SHORT, *options, "--json"]
+    return subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+
+
+def finished(process: subprocess.Popen) -> tuple[int, dict]:
+    out, err = process.communicate(timeout=900)
+    assert out.strip(), err
+    return process.returncode, json.loads(out.strip().splitlines()[-1])
+
+
+def steps(folder: Path) -> dict[str, float]:
+    return {p.name: p.stat().st_mtime for p in (folder / "steps").glob("*.json")}
+
+
+def test_killed_again_and_again_it_comes_to_its_end_and_repeats_nothing(tmp_path):
+    """With a home that nobody may write to, in a folder whose name is not ASCII."""
+    folder, home = tmp_path / "Zwilling Nº 7 – ось", tmp_path / "home"
+    home.mkdir()
+    home.chmod(0o500)
+    seen: dict[str, float] = {}
+    for _ in range(6):
+        process = start(folder, home=home)
+        until = time.monotonic() + 600
+        while (
+            process.poll() is None
+            and time.monotonic() < until
+            and (not (folder / "steps").exists() or steps(folder).keys() <= seen.keys())
+        ):
+            time.sleep(0.1)
+        time.sleep(1.0)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        now = steps(folder)
+        assert all(now[name] == when for name, when in seen.items())
+        seen = now
+    code, found = finished(start(folder, home=home))
+    assert code in (0, 1)
+    assert all(steps(folder)[name] == when for name, when in seen.items())
+    assert "</html>" in (folder / "report.html").read_text()
+    assert found["before"]["success"]["n"] == 64
+
+
+def test_a_robot_that_cannot_work_at_all_is_reported_with_code_1(tmp_path):
+    """Its motor is all but dead."""
+    (tmp_path / "dead.toml").write_text('robot = "pendulum"\n[params]\nstrength = 0.3\njoint_friction = 0.6\n')
+    code, found = finished(start(tmp_path / "loop", "--reality", str(tmp_path / "dead.toml")))
+    assert code == 1
+    assert found["good"] is False
+    assert any("Before: success in 0 %" in line for line in found["sentences"])
+    assert "</html>" in (tmp_path / "loop" / "report.html").read_text()
+
+
+def test_two_loops_at_once_do_not_disturb_each_other(tmp_path):
+    both = [start(tmp_path / name) for name in ("a", "b")]
+    assert all(finished(p)[0] in (0, 1) for p in both)
+    assert {p.name for p in (tmp_path / "a" / "steps").iterdir()} == {p.name for p in (tmp_path / "b" / "steps").iterdir()}
+
+
+def test_ctrl_c_saves_everything_and_ends_with_code_3(tmp_path):
+    process = start(tmp_path / "loop")
+    until = time.monotonic() + 120
+    while not (tmp_path / "loop" / "0-prior" / "checkpoints").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    code, found = finished(process)
+    assert code == 3
+    assert "the same command goes on" in found["error"]
