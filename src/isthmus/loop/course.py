@@ -57,7 +57,7 @@ AS_BELIEVED = "as believed"
 """Law of motors that need no other."""
 WORLDS, WIDE = 512, 2.0
 """Worlds in which the first and the last policy are compared, and how wide they are, in widths of the prior."""
-LEFT = 2.0
+LEFT = 1.8
 """Error in units of the noise above which numbers do not explain a recording, whatever the verdict was."""
 SHARE = (0.5, 0.25)
 """Of a budget, for training on the prior and on a twin; the rest is for everything else."""
@@ -375,8 +375,8 @@ def _learned(
 ) -> Generator[Step, Done, tuple[Path, tuple[Done, ...]]]:
     """The twin with what numbers do not explain, if there is something, and what was tried."""
     after = identified.result["error"]["after"]
-    left = after["held_out"] or after["fitted"] or 0.0
-    if last.cause != "physics" and left < LEFT:
+    remains = max(after["held_out"] or 0.0, after["fitted"] or 0.0)
+    if last.cause != "physics" and remains < LEFT:
         return numbers, ()
     from isthmus.sim.sources import target_joints
 
