@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: env demo test test-all check lint types imports bench clean
+.PHONY: env demo test test-all coverage check lint types imports bench clean
 
 env: $(STAMP)
 
@@ -27,6 +27,9 @@ test: env
 
 test-all: env
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+coverage: env
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow" --cov=isthmus --cov-report=term --cov-report=html:build/coverage
 
 lint: env
 	$(BIN)/ruff check .

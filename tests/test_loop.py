@@ -140,14 +140,14 @@ def test_what_training_cannot_mend_is_left_to_a_person(tmp_path, cause):
     story, _ = lived(tmp_path, robot)
     assert story.repairs[0].what == "by hand"
     assert verbs(robot).count("train") == 1
-    assert not outcome(story, Settings("pendulum/swingup", "sim"), None).good
+    assert not outcome(story, get_task("pendulum/swingup").robot.space, None).good
 
 
 def test_a_good_robot_is_only_validated(tmp_path):
     robot = Robot("nothing", success=1.0)
     story, _ = lived(tmp_path, robot)
     assert verbs(robot) == ["train", "export", "run", "eval", "gap", "validate"]
-    assert outcome(story, Settings("pendulum/swingup", "sim"), None).good
+    assert outcome(story, get_task("pendulum/swingup").robot.space, None).good
 
 
 def test_a_policy_that_is_to_blame_is_trained_for_longer_without_a_twin(tmp_path):
@@ -201,7 +201,7 @@ def test_a_robot_that_does_not_start_ends_it_with_the_reason(tmp_path):
     robot.ended = "preflight"
     story, _ = lived(tmp_path, robot)
     assert "no packets" in story.stopped
-    assert not outcome(story, Settings("pendulum/swingup", "sim"), None).good
+    assert not outcome(story, get_task("pendulum/swingup").robot.space, None).good
 
 
 def test_a_recording_that_is_refused_ends_it_with_the_reason(tmp_path):
@@ -219,7 +219,7 @@ def test_a_robot_for_which_no_policy_is_found_is_not_run_again(tmp_path):
     story, _ = lived(tmp_path, robot)
     assert "cannot do this task" in story.stopped
     assert verbs(robot).count("run") == 1
-    assert not outcome(story, Settings("pendulum/swingup", "sim"), None).good
+    assert not outcome(story, get_task("pendulum/swingup").robot.space, None).good
 
 
 def test_commands_keep_inside_what_the_policy_was_trained_for():

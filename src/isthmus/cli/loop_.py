@@ -85,7 +85,7 @@ def run(args: Args) -> int:
         began = time.monotonic()
         story, steps = carry_out(course(settings, task, folder), Journal(folder), command, _Watch(args.json))
         truth = _revealed(settings, task.robot.name)
-        found = outcome(story, settings, truth)
+        found = outcome(story, task.robot.space, truth)
         page = write_report(folder / "report.html", story, settings, task, found, steps)
     code = 0 if found.good else 1
     if args.json:

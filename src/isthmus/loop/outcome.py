@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isthmus.loop.course import AS_BELIEVED, Attempt, Repair, Settings, Story, good
+from isthmus.loop.course import AS_BELIEVED, Attempt, Repair, Story, good
+from isthmus.world import Space
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Outcome:
         return asdict(self)
 
 
-def outcome(story: Story, settings: Settings, truth: dict[str, Any] | None) -> Outcome:
+def outcome(story: Story, space: Space, truth: dict[str, Any] | None) -> Outcome:
     """`truth` is what a virtual robot really was."""
     first, last = (story.attempts[0], story.attempts[-1]) if story.attempts else (None, None)
     changed = last if last is not first else None
@@ -86,7 +87,7 @@ def outcome(story: Story, settings: Settings, truth: dict[str, Any] | None) -> O
     if story.stopped:
         lines.append(f"It stopped there: {story.stopped.rstrip('.')}.")
     if truth is not None:
-        lines.append(f"In truth: {_truly(truth)}.")
+        lines.append(f"In truth: {_truly(truth, space)}.")
     return Outcome(
         able,
         tuple(lines),
@@ -153,11 +154,12 @@ def _did(repair: Repair) -> str:
     return ", ".join(parts) + ", and the policy was trained on the twin"
 
 
-def _truly(truth: Mapping[str, Any]) -> str:
+def _truly(truth: Mapping[str, Any], space: Space) -> str:
     words = []
     for table in ("params", "unmodelled", "faults", "sensors"):
         for name, value in (truth.get(table) or {}).items():
-            words.append(f"{name} {_value(value)}")
+            unit = space[name].unit if table == "params" else "1"
+            words.append(f"{name} {_value(value)}" + ("" if unit == "1" else f" {unit}"))
     return ", ".join(words) or "it was as its model says, but for finer physics"
 
 

@@ -44,7 +44,7 @@ SHOWN, SECONDS = 4, 8.0
 POINTS = 200
 """Of a line."""
 BINS, SWEPT = 6, 4
-"""Shares of the worlds by a number, and numbers that success is drawn against."""
+"""Shares of the worlds by a number, and numbers against which success is drawn in the open."""
 PARAMETERS = 14
 """Numbers in the figure; all are in the table."""
 
@@ -311,9 +311,9 @@ def _swept(story: Story, robot: Robot, found: Outcome) -> str:
     columns = [f"e.{n}" for n in robot.prior.free().names]
     tables = [pq.read_table(f, columns=["success", *columns]).to_pydict() for f in files]
     wins = [np.array(t["success"], bool) for t in tables]
-    names = sorted(columns, key=lambda c: -max(_spread(np.array(t[c]), w) for t, w in zip(tables, wins, strict=True)))[:SWEPT]
+    names = sorted(columns, key=lambda c: -max(_spread(np.array(t[c]), w) for t, w in zip(tables, wins, strict=True)))
     text = (
-        f"{len(wins[0])} worlds, {WIDE:g} times as wide as the prior; those numbers are drawn that success hangs on most. "
+        f"{len(wins[0])} worlds, {WIDE:g} times as wide as the prior; numbers that success hangs on most come first. "
         "With 95 % intervals."
     )
     truth = _true_values(robot, found)
@@ -331,7 +331,8 @@ def _swept(story: Story, robot: Robot, found: Outcome) -> str:
         low, high = robot.prior.interval(name, 1.0)
         caption = f"The prior: {low:.3g} to {high:.3g}.{at}"
         parts.append(figure(chart(lines, f"{name}{unit}", "success", name, log=False), caption))
-    return paragraph(text) + "".join(parts)
+    rest = folded(f"{len(parts) - SWEPT} other numbers", "".join(parts[SWEPT:])) if len(parts) > SWEPT else ""
+    return paragraph(text) + "".join(parts[:SWEPT]) + rest
 
 
 def _bins(x: np.ndarray) -> list[np.ndarray]:
