@@ -120,7 +120,9 @@ def gather(
     report(0.7, "undoing mistakes")
     undone = turned(robot, found) + (compared(robot, found, belief, at, threads) if at.fitted.times > AMISS else [])
     noisy = [Clue("sensor", n.text, n.evidence, value=n.sigma) for n in noises(robot, everything, belief) if n.evidence > 0]
-    told, rest = refined(at, belief, explanations(at))
+    # Where a robot on its feet is as believed but for a mistake, it takes long to try anything else, and nothing is gained.
+    solved = at.fitted.residual.followed and any(u.left < AMISS and u.evidence > 0 for u in undone)
+    told, rest = ([], at.fitted.times) if solved else refined(at, belief, explanations(at))
     rest = min([rest, *(u.left for u in undone if u.evidence > 0)])
     if not at_rest and not any(u.mistake.kind in ("frame", "order", "unit") and u.evidence > 0 for u in undone):
         # What comes in another frame or unit agrees with nothing.
@@ -145,6 +147,8 @@ def walked(robot: Robot, episodes: Sequence[Episode], found: Sequence[Track]) ->
 
 
 def _clues(at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]]) -> list[Clue]:
+    if not told:
+        return []
     (_, nothing), *found = told
     names = at.fitted.names
     space, out = belief.space.subset(names), []
