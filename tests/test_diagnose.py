@@ -8,6 +8,7 @@ from dataclasses import replace
 import mujoco
 import numpy as np
 import pytest
+from bench.diagnosis import mistaken
 from gapping import following
 
 from isthmus.cli.main import main
@@ -15,9 +16,10 @@ from isthmus.data.contract import Law
 from isthmus.data.episode import Episode
 from isthmus.data.recording import write
 from isthmus.deploy.rules import BIT
+from isthmus.diagnose.agree import disagreements
 from isthmus.diagnose.base import base
 from isthmus.diagnose.evidence import Clue, Evidence, gather
-from isthmus.diagnose.judge import CAUSES, as_believed, judge
+from isthmus.diagnose.judge import CAUSES, EXPLAINED, TOLD, WEIGHTS, as_believed, judge, probabilities
 from isthmus.diagnose.link import packets
 from isthmus.diagnose.outcome import Outcome, Spread
 from isthmus.diagnose.parrot import Parrot, parrot
@@ -93,6 +95,14 @@ def test_a_number_outside_is_found_with_its_value(player):
     _, found = verdict(player, params={"joint_friction": 0.35})
     clue = next(c for c in found.clues if c.name == "joint_friction")
     assert clue.value == pytest.approx(0.35, abs=0.06)
+
+
+def test_nothing_is_beyond_what_is_possible(player):
+    """A payload below zero is none, however small it would have to be."""
+    at = base(PENDULUM, tracks([real(player)], PENDULUM.contract, TICK), PENDULUM.prior)
+    block = next(b for b in at.quadratic.blocks if b.name == "payload")
+    assert at.quadratic.told(block).c[0] >= 0.0
+    assert block.most == np.inf
 
 
 def test_evidence_survives_a_file(player):
@@ -189,7 +199,7 @@ def test_a_controller_that_was_asked_anew_begins_anew(player):
 
 
 def made(*clues: Clue, left: float = 1.0) -> Evidence:
-    return Evidence(clues, 0.0, left, packets([]), Parrot(100, 0.0, 0.0), {})
+    return Evidence(clues, 0.0, left, left, packets([]), Parrot(100, 0.0, 0.0), {})
 
 
 def test_more_evidence_for_a_cause_makes_it_more_probable():
@@ -207,6 +217,37 @@ def test_no_cause_is_forgotten_because_another_has_many_explanations():
     numbers = [Clue("outside", f"n{i}", 40.0) for i in range(20)]
     with_sensor = judge(made(*numbers, Clue("sensor", "gyro bias", 38.5)))
     assert with_sensor.p("sensor") > 0.2
+
+
+def test_what_an_explanation_lacks_decides_where_all_of_them_are_far_better_than_none():
+    close, far = (judge(made(Clue("wiring", "swapped", 5e6), Clue("outside", "mass", 5e6 - less))) for less in (10.0, 5e3))
+    assert close.p("outside") > 0.2
+    assert far.p("outside") < 0.05
+
+
+@pytest.mark.parametrize("cause", TOLD[1:5])
+def test_no_cause_is_more_probable_than_it_was_right(cause):
+    row = WEIGHTS.mistaken[TOLD.index(cause)]
+    assert sum(row) == pytest.approx(1.0)
+    p = judge(made(Clue(cause, "anything", 1e6))).p(cause)
+    assert max(row) - 0.01 < p <= max(row) + 1e-6
+
+
+def test_probabilities_add_up_whatever_was_seen():
+    rng = np.random.default_rng(0)
+    for size in (1.0, 1e3, 1e6):
+        clues = [Clue(c, "", float(e)) for c, e in zip(EXPLAINED, size * rng.standard_normal(4), strict=True)]
+        p = probabilities(made(*clues, left=1.3))
+        assert p.sum() == pytest.approx(1.0)
+        assert (p >= 0).all()
+
+
+def test_mistakes_that_a_judge_makes_are_learned_from_cases():
+    rng, n, k = np.random.default_rng(0), 4000, 6
+    table = 0.8 * np.eye(k) + 0.2 * rng.dirichlet(np.ones(k), k)
+    said = rng.integers(k, size=n)
+    true = np.array([rng.choice(k, p=table[i]) for i in said])
+    assert np.abs(mistaken(np.eye(k)[said], np.eye(k)[true]) - table).max() < 0.05
 
 
 def test_evidence_keeps_the_best_of_every_cause(player):
@@ -282,6 +323,28 @@ def test_an_angular_velocity_in_the_wrong_frame_shows_without_a_simulator():
     wrong[:, at["gyro"]] = unrotate(measured[:, at["quat"]] * [1.0, -1.0, -1.0, -1.0], measured[:, at["gyro"]])
     found = turned(robot, [replace(right, measured=wrong)])
     assert found[0].mistake.text == "gyro is in the frame of the world instead of the body"
+
+
+def test_a_velocity_that_wanders_does_not_agree_with_its_position():
+    at, rng, n = PENDULUM.contract.slices(), np.random.default_rng(0), 500
+    time = TICK * np.arange(n)
+    measured = np.empty((n, 2))
+    measured[:, at["joint_pos"]] = np.sin(3.0 * time)[:, None] + 0.003 * rng.standard_normal((n, 1))
+    measured[:, at["joint_vel"]] = 3.0 * np.cos(3.0 * time)[:, None] + 0.05 * rng.standard_normal((n, 1))
+
+    def evidence(signal: str, error: np.ndarray) -> float:
+        wrong = measured.copy()
+        wrong[:, at[signal]] += error[:, None]
+        (found,) = disagreements(PENDULUM, [Track(0, 0.0, np.zeros((n, 1)), wrong)])
+        return found.evidence
+
+    walk = np.cumsum(rng.standard_normal(n)) * np.sqrt(TICK)
+    assert evidence("joint_vel", 0.0 * time) <= 0.0
+    assert evidence("joint_pos", 0.2 + 0.0 * time) <= 0.0, "motion is the same in another place"
+    assert evidence("joint_vel", 0.01 + 0.0 * time) <= 0.0, "too small to matter"
+    assert evidence("joint_vel", 0.3 + 0.0 * time) > 10.0
+    assert evidence("joint_vel", 0.15 * walk) > 10.0
+    assert evidence("joint_pos", 0.08 * walk) > 5.0
 
 
 @pytest.mark.parametrize(("signal", "times", "unit"), [("gyro", 180 / np.pi, "deg/s"), ("accel", 1 / 9.81, "g")])

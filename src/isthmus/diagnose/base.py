@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import lsq_linear
 
 from isthmus.diagnose.blocks import blocks
 from isthmus.diagnose.doubts import Doubts, Lab
-from isthmus.diagnose.explain import Block, Quadratic, Told, quadratic
+from isthmus.diagnose.explain import Block, Quadratic, Told, bounded, quadratic
 from isthmus.gap.horizon import horizon
 from isthmus.gap.loss import loss
 from isthmus.gap.noise import floor
@@ -64,10 +63,10 @@ class Fitted:
     def forced(self, belief: Belief, repeated: float) -> float:
         """What it costs to hold the numbers inside the belief, by the curvature at the best ones."""
         A = self.normal.matrix / (repeated * max(self.times, 1.0) ** 2) + self.prior.precision
-        root, inside = np.linalg.cholesky(A), np.full((len(A), 2), [-np.inf, np.inf])
+        inside = np.full((len(A), 2), [-np.inf, np.inf])
         inside[: len(self.names)] = ends(belief, self.names)
-        best = lsq_linear(root.T, root.T @ self.point.z, tuple(inside.T), method="bvls")
-        return float(best.cost)
+        step = bounded(A, np.zeros(len(A)), inside - self.point.z[:, None])
+        return 0.5 * float(step @ A @ step)
 
     @property
     def count(self) -> int:
@@ -147,8 +146,7 @@ def _inside(at: Base) -> np.ndarray:
         found = Normal(residual.linear(z, e, xi, width * q.prior.spread, xi, both_ways=True), residual.hold)
         A = found.matrix / at.repeated + q.prior.precision
         slope = found.slope(xi) / at.repeated + q.prior.slope(z)
-        root = np.linalg.cholesky(A)
-        step = lsq_linear(root.T, -np.linalg.solve(root, slope), tuple((q.ends - z[:, None]).T), method="bvls").x
+        step = bounded(A, slope, q.ends - z[:, None])
         points = [(z + share * step, np.zeros(0)) for share in (0.0, *SHARES)]
         z = points[int(_tried(at, [None] * len(points), points).argmin())][0]
     return z

@@ -48,6 +48,8 @@ class Clue:
     """Of what it adds, in units of how large they may well be."""
     value: float | None = None
     """Of a number, in its unit."""
+    kind: str = ""
+    """`noise` of a sensor that is noisier than was believed; else nothing."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +121,14 @@ def gather(
         return Evidence(tuple(at_rest), 0.0, 1.0, 1.0, link, said, {})
     report(0.7, "undoing mistakes")
     undone = turned(robot, found) + (compared(robot, found, belief, at, threads) if at.fitted.times > AMISS else [])
-    noisy = [Clue("sensor", n.text, n.evidence, value=n.sigma) for n in noises(robot, everything, belief) if n.evidence > 0]
-    told, rest = refined(at, belief, explanations(at))
+    noisy = [
+        Clue("sensor", n.text, n.evidence, value=n.sigma, kind="noise")
+        for n in noises(robot, everything, belief)
+        if n.evidence > 0
+    ]
+    # Where a robot on its feet is as believed but for a mistake, it takes long to try anything else, and nothing is gained.
+    solved = at.fitted.residual.followed and any(u.left < AMISS and u.evidence > 0 for u in undone)
+    told, rest = ([], at.fitted.times) if solved else refined(at, belief, explanations(at))
     rest = min([rest, *(u.left for u in undone if u.evidence > 0)])
     if not at_rest and not any(u.mistake.kind in ("frame", "order", "unit") and u.evidence > 0 for u in undone):
         # What comes in another frame or unit agrees with nothing.
@@ -145,6 +153,8 @@ def walked(robot: Robot, episodes: Sequence[Episode], found: Sequence[Track]) ->
 
 
 def _clues(at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]]) -> list[Clue]:
+    if not told:
+        return []
     (_, nothing), *found = told
     names = at.fitted.names
     space, out = belief.space.subset(names), []

@@ -102,19 +102,22 @@ class Quadratic:
             ends[:d] = self.ends - self.z[:, None]
         if block is not None:
             ends[d + self.nuisances :] = block.least, block.most
-        root = np.linalg.cholesky(H)
-        wanted = -np.linalg.solve(root, slope)
-        step = lsq_linear(root.T, wanted, tuple(ends.T), method="bvls").x
+        step = bounded(H, slope, ends)
         c = step[d + self.nuisances :]
         share = float(np.abs(c / spread).max(initial=0.0))
         if 0.0 < share < MATERIAL:
             c = c * MATERIAL / share
             ends[d + self.nuisances :] = np.stack([c - 1e-9 * spread, c + 1e-9 * spread], axis=1)
-            step = lsq_linear(root.T, wanted, tuple(ends.T), method="bvls").x
-        off = root.T @ step - wanted
-        gain = 0.5 * float(wanted @ wanted - off @ off)
+            step = bounded(H, slope, ends)
+        gain = -float(step @ (0.5 * H @ step + slope))
         freedom = 0.5 * float(np.linalg.slogdet(H)[1] - np.linalg.slogdet(P)[1])
         return Told(gain, freedom, self.z + step[:d], c)
+
+
+def bounded(H: np.ndarray, slope: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The step δ, (n,), with the least ½ δᵀ H δ + slopeᵀ δ between its ends, (n, 2)."""
+    root = np.linalg.cholesky(H)
+    return lsq_linear(root.T, -np.linalg.solve(root, slope), tuple(ends.T), method="bvls").x
 
 
 def quadratic(

@@ -48,7 +48,7 @@ class Advice:
 
 
 def advice(hypothesis: Hypothesis, evidence: Evidence, belief: Belief) -> Advice:
-    noisy = hypothesis.clue is not None and " noise of " in hypothesis.clue.name
+    noisy = hypothesis.clue is not None and hypothesis.clue.kind == "noise"
     action = NOISY if noisy else ACTION[hypothesis.cause]
     return Advice(_sentence(hypothesis, evidence, belief), action, gain(hypothesis.cause, evidence.outcome))
 
