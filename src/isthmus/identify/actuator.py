@@ -66,14 +66,25 @@ class Actuator:
 
 
 def choose(tried: Sequence[Tried]) -> Tried:
-    """The first law that no later one beats by more than chance and LEAST."""
+    """The first law that no later one beats: by LEAST in all, and by more than chance in the ratios of errors, piece by piece.
+
+    Ratios and not differences: where a law lacks most, a few pieces hold nearly all of the error, and the spread of differences
+    between these and the others would hide a gain that nearly every piece has.
+    """
     best = tried[0]
     for other in tried[1:]:
-        gain = best.each - other.each
-        error = float(np.std(gain, ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else 0.0
-        if gain.mean() > max(2.0 * error, LEAST * best.each.mean()):
+        if other.each.mean() < (1.0 - LEAST) * best.each.mean() and _beyond_chance(best.each, other.each):
             best = other
     return best
+
+
+def _beyond_chance(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether errors of the same pieces, (n,) each, fall by a ratio whose mean log is at least two standard errors."""
+    seen = (before > 0) & (after > 0)
+    gain = np.log(before[seen] / after[seen])
+    if len(gain) < 2:
+        return bool(before.mean() > after.mean())
+    return bool(gain.mean() > 2.0 * np.std(gain, ddof=1) / np.sqrt(len(gain)))
 
 
 def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) -> Actuator:
