@@ -18,7 +18,7 @@ from isthmus.identify import actuator
 from isthmus.identify.actuator import Tried, choose, climb, climb_bench
 from isthmus.identify.bench import COLUMNS, read_bench
 from isthmus.identify.courses import Waves
-from isthmus.identify.ladder import LADDER, figures, params, settled
+from isthmus.identify.ladder import LADDER, figures, owned, params, settled
 from isthmus.identify.law import put_law, with_delay
 from isthmus.identify.plant import record
 from isthmus.identify.rollout import silent
@@ -32,6 +32,7 @@ from isthmus.world.factors import Uniform
 
 RNG = np.random.default_rng
 DT = 0.005
+STRIBECK = tuple(rung for rung in LADDER if rung.name == "stribeck")
 
 
 def bench_file(path, unit: Unit, noise: float = 0.02, seconds: float = 40.0, extra=None, seed: int = 0):
@@ -132,6 +133,8 @@ def test_the_ladder_leaves_out_what_makes_no_sense():
     assert not {"motor_kp", "motor_backlash", "motor_coulomb"} & named(pendulum, ("hinge",))
     assert "motor_backlash" in named(go1, ("FL_calf",))
     assert "motor_coulomb" not in named(go1, ("FL_calf",))
+    assert {f"strength_{leg}" for leg in ("FL", "FR", "RL", "RR")} | {"kp", "kd", "action_delay"} <= set(owned(go1))
+    assert "sensor_delay" not in owned(go1)
     extra = params(go1, ("FL_calf", "FR_calf"), LADDER[5])
     found = settled(go1, extra, {"motor_stribeck": 0.3, "motor_stribeck_speed": 0.2})
     assert found["stribeck"] == tuple(0.3 if name in ("FL_calf", "FR_calf") else 0.0 for name in go1.contract.target.labels)
@@ -261,8 +264,7 @@ def test_what_a_fit_without_the_law_believed_does_not_stand_in_its_way(monkeypat
     segments, noise = cut(tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
     out = np.arange(len(segments)) % 3 == 1
     monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
-    monkeypatch.setattr(actuator, "LADDER", tuple(rung for rung in LADDER if rung.name == "stribeck"))
-    found, after = climb(robot, segments.take(~out), segments.take(out), belief, noise, ("hinge",), threads=1)
+    found, after = climb(robot, segments.take(~out), segments.take(out), belief, noise, ("hinge",), threads=1, ladder=STRIBECK)
     least = errors(truth, segments.take(out), noise, noise, [truth.space.nominal], 1)[0].overall
     assert found.chosen == "stribeck"
     assert found.tried[1].held_out < 1.1 * least
@@ -279,9 +281,8 @@ def test_numbers_that_only_show_together_stay_together_beside_a_law(monkeypatch)
     segments, noise = cut(tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
     out = np.arange(len(segments)) % 3 == 1
     monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
-    monkeypatch.setattr(actuator, "LADDER", tuple(rung for rung in LADDER if rung.name == "stribeck"))
     monkeypatch.setattr(actuator, "choose", lambda tried: next(t for t in tried if t.name == "stribeck"))
-    _, after = climb(robot, segments.take(~out), segments.take(out), held, noise, ("hinge",), threads=1)
+    _, after = climb(robot, segments.take(~out), segments.take(out), held, noise, ("hinge",), threads=1, ladder=STRIBECK)
     mass, strength = (after.sample(RNG(0), 2000)[:, robot.space.index(n)] for n in ("weight_mass", "strength"))
     ratio = strength / (mass + ROD / WEIGHT / 2)
     assert ratio.mean() == pytest.approx(1.0 / (1.0 + ROD / WEIGHT / 2), rel=0.03)

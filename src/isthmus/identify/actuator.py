@@ -17,7 +17,7 @@ import numpy as np
 from isthmus.gap.segments import Segments
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
 from isthmus.identify.fit import fit, free
-from isthmus.identify.ladder import DELAY, LADDER, extended, params, reopened, settled, without_losses, written
+from isthmus.identify.ladder import DELAY, LADDER, Rung, extended, owned, params, reopened, settled, without_losses
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
 from isthmus.identify.study import misses
@@ -136,22 +136,23 @@ def climb(
     threads: int = 0,
     report: Report = lambda done: None,
     before: Belief | None = None,
+    ladder: Sequence[Rung] = LADDER,
 ) -> tuple[Actuator, Belief]:
-    """Where no torque was measured; also what is then believed of the robot's own parameters.
+    """Where no torque was measured; also what is then believed of the robot's own parameters. `ladder` names laws to try.
 
     The robot's own figures of its motors are searched again with every law, whatever was believed of them: a fit without the
     right law has bent them to make up for it. In the end all numbers are fitted once more, with the law in force, to what was
     believed `before` these recordings, by default `belief`: only then does the belief know which of them go together.
     """
     labels = tuple(labels)
-    own = tuple(n for n in dict.fromkeys(written(robot).values()) if n in free(robot, belief))
+    own = tuple(n for n in owned(robot) if n in free(robot, belief))
     open_ = reopened(belief, own)
     extra: tuple[Param, ...] = ()
     tried: list[Tried] = []
     found: dict[str, tuple[tuple[Param, ...], np.ndarray]] = {}
     e = belief.median()
-    for i, rung in enumerate((None, *LADDER)):
-        report(i / (len(LADDER) + 2))
+    for i, rung in enumerate((None, *ladder)):
+        report(i / (len(ladder) + 2))
         new = params(robot, labels, rung) if rung else ()
         if rung and not new:
             continue
@@ -180,7 +181,7 @@ def climb(
     actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise")
     if chosen is tried[0] or not (names := free(robot, belief)):
         return actuator, belief
-    report((len(LADDER) + 1) / (len(LADDER) + 2))
+    report((len(ladder) + 1) / (len(ladder) + 2))
     wide = reopened(belief if before is None else before, own)
     again = fit(here if network is None else forced, train, wide, noise, names, start=world, rounds=2, threads=threads)
     return actuator, belief.put(again.factor())
