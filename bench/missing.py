@@ -54,6 +54,8 @@ class Case:
     task: str = ""
     steps: int = 0
     """Ticks of training a policy on each belief; none where the robot has no task."""
+    laws: tuple[str, ...] = ()
+    """Motor laws to try where all of them would take hours; none for all."""
     onward: bool = False
     """Whether policies of the twins go on from that of the prior, as long again and without a bound, instead of anew."""
 
@@ -105,7 +107,7 @@ def cases(walker: Path | None) -> dict[str, Case]:
             0.3,
             "pendulum/swingup",
             400_000,
-            True,
+            onward=True,
         ),
         # The first one's friction, and a motor that has lost a quarter of its strength.
         "worn": Case(
@@ -118,15 +120,23 @@ def cases(walker: Path | None) -> dict[str, Case]:
             "pendulum/swingup",
             400_000,
         ),
-        "backlash": Case("held:go1", {}, {"backlash": 0.06}, ("actuator",), waved(0.15), 0.2),
+        "backlash": Case("held:go1", {}, {"backlash": 0.06}, ("actuator",), waved(0.15), 0.2, laws=("backlash",)),
         "drag": Case(
-            "crazyflie", {"payload": 0.004}, {"rotor_drag": 0.06}, ("residual",), flown, 0.5, "crazyflie/hover", 1_000_000, True
+            "crazyflie",
+            {"payload": 0.004},
+            {"rotor_drag": 0.06},
+            ("residual",),
+            flown,
+            0.5,
+            "crazyflie/hover",
+            1_000_000,
+            onward=True,
         ),
     }
     if walker is not None:
         soft = {"ground_softness": 0.01}
         found["soft ground"] = Case(
-            "go1", {"payload": 2.0}, soft, ("residual",), walked(walker), 0.2, "go1/walk", 2_000_000, True
+            "go1", {"payload": 2.0}, soft, ("residual",), walked(walker), 0.2, "go1/walk", 2_000_000, onward=True
         )
     return found
 
@@ -185,6 +195,7 @@ def find(name: str, case: Case, folder: Path) -> dict:
             learned = folder / f"{how}.twin"
             if not learned.exists():
                 options = ["--horizon", str(case.horizon), "-o", str(learned), "--json"]
+                options += ["--laws", *case.laws] if case.laws and how == "actuator" else []
                 run_command([how, str(numbers), *map(str, fitted), *options], folder / f"{how}.json")
             out[f"missing: {how}"] = errors_of(case, learned, held)
     before, least = out["missing: numbers"], out["whole: numbers"]

@@ -159,6 +159,7 @@ def test_the_command_writes_a_law_that_a_robot_takes(tmp_path, capsys):
         (["go1", str(tmp_path / "a.csv"), "-o", "x.txt"], "NAME.actuator"),
         (["pendulum", str(tmp_path / "a.csv")], "torque.hinge"),
         (["go1", str(tmp_path / "a.csv"), "--motors", "["], "regular expression"),
+        (["go1", str(tmp_path / "c.mcap"), "--laws", "sticky"], "stribeck"),
         (["go1", str(tmp_path / "a.csv"), "--horizon", "nan"], "--horizon"),
     ):
         assert main(["actuator", *wrong]) == 2
