@@ -177,12 +177,22 @@ def errors_of(case: Case, twin: Path | None, files: list[Path]) -> float:
 # One case ------------------------------------------------------------------------------------------------------
 
 
-def find(name: str, case: Case, folder: Path) -> dict:
-    """Held-out errors without anything, with numbers, and with what was learned; and of a reality where nothing is missing."""
+def find(name: str, case: Case, folder: Path) -> None:
+    """Held-out errors without anything, with numbers, and with what was learned; and of a reality where nothing is missing.
+
+    They go to found.json as they come, and are not measured again.
+    """
     reality = Reality.from_dict({"robot": get_robot(case.robot).name, "params": case.params, "unmodelled": case.unmodelled})
     plain = replace(reality, unmodelled=type(reality.unmodelled)())
     reality.save(folder / "reality.toml")
-    out: dict = {}
+    notes = folder / "found.json"
+    out: dict[str, float] = json.loads(notes.read_text()) if notes.exists() else {}
+
+    def note(key: str, twin: Path | None, files: list[Path]) -> None:
+        if key not in out:
+            out[key] = errors_of(case, twin, files)
+            notes.write_text(json.dumps(out, indent=2) + "\n")
+
     for what, world in (("whole", plain), ("missing", reality)):
         files = recordings(case, world, folder / what)
         fitted, held = files[:FITTED], files[FITTED:]
@@ -190,19 +200,21 @@ def find(name: str, case: Case, folder: Path) -> dict:
         if not numbers.exists():
             options = ["--horizon", str(case.horizon), "--trust", "--json"]
             run_command(["identify", case.robot, *map(str, fitted), "-o", str(numbers), *options], folder / f"{what}.json")
-        out |= {f"{what}: nominal": errors_of(case, None, held), f"{what}: numbers": errors_of(case, numbers, held)}
+        note(f"{what}: nominal", None, held)
+        note(f"{what}: numbers", numbers, held)
         for how in case.find if what == "missing" else ():
             learned = folder / f"{how}.twin"
-            if not learned.exists():
+            if not (folder / f"{how}.json").exists():
                 options = ["--horizon", str(case.horizon), "-o", str(learned), "--json"]
                 options += ["--laws", *case.laws] if case.laws and how == "actuator" else []
-                run_command([how, str(numbers), *map(str, fitted), *options], folder / f"{how}.json")
-            out[f"missing: {how}"] = errors_of(case, learned, held)
+                # A force that does not help is not kept, and the command ends with 1.
+                run_command([how, str(numbers), *map(str, fitted), *options], folder / f"{how}.json", (0, 1))
+            note(f"missing: {how}", learned if learned.exists() else numbers, held)
     before, least = out["missing: numbers"], out["whole: numbers"]
     for how in case.find:
         out[f"removed by {how}"] = (before - out[f"missing: {how}"]) / (before - least)
+    notes.write_text(json.dumps(out, indent=2) + "\n")
     print(f"{name}: " + ", ".join(f"{k} {v:.3g}" for k, v in out.items()), flush=True)
-    return out
 
 
 def compare(case: Case, folder: Path, seeds: list[int]) -> None:
@@ -262,7 +274,7 @@ def main() -> int:
     for name in args.cases or known:
         folder = args.out / name.replace(" ", "-")
         if args.only != "compare":
-            (folder / "found.json").write_text(json.dumps(find(name, known[name], folder), indent=2) + "\n")
+            find(name, known[name], folder)
         if args.only != "find" and known[name].task:
             compare(known[name], folder, args.seeds)
     return 0
