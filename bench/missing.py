@@ -28,6 +28,9 @@ from bench.coverage import hover, walking
 from isthmus.data.episode import Episode
 from isthmus.data.reader import read
 from isthmus.data.recording import write
+from isthmus.gap.observer import follows
+from isthmus.gap.residual import Residual, skipped
+from isthmus.gap.segments import Segments
 from isthmus.identify.courses import Driver, Waves
 from isthmus.identify.plant import fed_back, lived, waves
 from isthmus.identify.study import errors, prepare
@@ -54,6 +57,18 @@ class Case:
     task: str = ""
     steps: int = 0
     """Ticks of training a policy on each belief; none where the robot has no task."""
+    laws: tuple[str, ...] = ()
+    """Motor laws to try where all of them would take hours; none for all."""
+    joints: tuple[str, ...] = ()
+    """Joints that a learned force acts on; none for all."""
+    fitted: tuple[int, ...] = tuple(range(FITTED))
+    """Recordings that numbers are fitted to."""
+    learned: tuple[int, ...] = tuple(range(FITTED))
+    """Recordings that what is missing is learned from."""
+    pieces: int = 0
+    """Judged by about so many, spread over the recordings; 0 for all."""
+    only: tuple[str, ...] = ()
+    """Parameters to fit, where all would take too long; then no better valley is looked for, either. None for all."""
     onward: bool = False
     """Whether policies of the twins go on from that of the prior, as long again and without a bound, instead of anew."""
 
@@ -105,7 +120,7 @@ def cases(walker: Path | None) -> dict[str, Case]:
             0.3,
             "pendulum/swingup",
             400_000,
-            True,
+            onward=True,
         ),
         # The first one's friction, and a motor that has lost a quarter of its strength.
         "worn": Case(
@@ -118,15 +133,38 @@ def cases(walker: Path | None) -> dict[str, Case]:
             "pendulum/swingup",
             400_000,
         ),
-        "backlash": Case("held:go1", {}, {"backlash": 0.06}, ("actuator",), waved(0.15), 0.2),
+        "backlash": Case(
+            "held:go1", {}, {"backlash": 0.06}, ("actuator",), waved(0.15), 0.2, laws=("backlash",), learned=(0, 3), pieces=48
+        ),
         "drag": Case(
-            "crazyflie", {"payload": 0.004}, {"rotor_drag": 0.06}, ("residual",), flown, 0.5, "crazyflie/hover", 1_000_000, True
+            "crazyflie",
+            {"payload": 0.004},
+            {"rotor_drag": 0.06},
+            ("residual",),
+            flown,
+            0.5,
+            "crazyflie/hover",
+            1_000_000,
+            onward=True,
         ),
     }
     if walker is not None:
         soft = {"ground_softness": 0.01}
+        # A walking robot takes long to fit and longer to learn from, so that there is less of both.
         found["soft ground"] = Case(
-            "go1", {"payload": 2.0}, soft, ("residual",), walked(walker), 0.2, "go1/walk", 2_000_000, True
+            "go1",
+            {"payload": 2.0},
+            soft,
+            ("residual",),
+            walked(walker),
+            0.2,
+            "go1/walk",
+            2_000_000,
+            joints=("root",),
+            fitted=(0,),
+            learned=(0,),
+            only=("payload", "com_x", "com_z", "ground_friction", "contact_time", "kp", "kd", "joint_friction", "action_delay"),
+            onward=True,
         )
     return found
 
@@ -150,11 +188,30 @@ def recordings(case: Case, reality: Reality, folder: Path) -> list[Path]:
 
 
 def judged(case: Case, robot: Robot, episodes: list[Episode]) -> float:
-    """Error of the prediction in units of noise, at the belief's median."""
+    """Error of the prediction in units of noise, at the belief's median.
+
+    A robot on its feet is followed first, and then left alone for as long as the horizon.
+    """
     parts = prepare(robot, episodes, robot.prior, case.horizon, trust=True)
-    whole = [x for x in (parts.train, parts.held_out) if x is not None]
-    found = [errors(parts.robot, x, parts.floor, parts.floor, [parts.robot.prior.median()])[0].overall for x in whole]
+    whole = [x.take(_spread(len(x), case.pieces // 2)) for x in (parts.train, parts.held_out) if x is not None]
+    e, error = parts.robot.prior.median(), _alone if follows(robot) else _from_best_starts
+    found = [error(parts.robot, x, parts.floor, e) for x in whole]
     return float(np.sqrt(np.average(np.square(found), weights=[len(x) for x in whole])))
+
+
+def _spread(n: int, most: int) -> np.ndarray:
+    return np.unique(np.linspace(0, n - 1, most or n).astype(int))
+
+
+def _from_best_starts(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray) -> float:
+    return errors(robot, segments, noise, noise, [e])[0].overall
+
+
+def _alone(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray) -> float:
+    """Root mean square over ticks and components once nothing measured pulls the robot any more."""
+    residual = Residual(robot, segments, noise, (), followed=skipped(robot))
+    r = residual(e[None], np.zeros((1, len(segments), 0)))[0]
+    return float(np.sqrt((r**2).sum() / residual.seen.sum()))
 
 
 def errors_of(case: Case, twin: Path | None, files: list[Path]) -> float:
@@ -167,31 +224,48 @@ def errors_of(case: Case, twin: Path | None, files: list[Path]) -> float:
 # One case ------------------------------------------------------------------------------------------------------
 
 
-def find(name: str, case: Case, folder: Path) -> dict:
-    """Held-out errors without anything, with numbers, and with what was learned; and of a reality where nothing is missing."""
+def find(name: str, case: Case, folder: Path) -> None:
+    """Held-out errors without anything, with numbers, and with what was learned; and of a reality where nothing is missing.
+
+    They go to found.json as they come, and are not measured again.
+    """
     reality = Reality.from_dict({"robot": get_robot(case.robot).name, "params": case.params, "unmodelled": case.unmodelled})
     plain = replace(reality, unmodelled=type(reality.unmodelled)())
     reality.save(folder / "reality.toml")
-    out: dict = {}
+    notes = folder / "found.json"
+    out: dict[str, float] = json.loads(notes.read_text()) if notes.exists() else {}
+
+    def note(key: str, twin: Path | None, files: list[Path]) -> None:
+        if key not in out:
+            out[key] = errors_of(case, twin, files)
+            notes.write_text(json.dumps(out, indent=2) + "\n")
+
     for what, world in (("whole", plain), ("missing", reality)):
         files = recordings(case, world, folder / what)
-        fitted, held = files[:FITTED], files[FITTED:]
+        fitted, held = [files[i] for i in case.fitted], files[FITTED:]
         numbers = folder / f"{what}.twin"
         if not numbers.exists():
             options = ["--horizon", str(case.horizon), "--trust", "--json"]
+            options += ["--only", *case.only, "--search", "never"] if case.only else []
             run_command(["identify", case.robot, *map(str, fitted), "-o", str(numbers), *options], folder / f"{what}.json")
-        out |= {f"{what}: nominal": errors_of(case, None, held), f"{what}: numbers": errors_of(case, numbers, held)}
+        note(f"{what}: nominal", None, held)
+        note(f"{what}: numbers", numbers, held)
         for how in case.find if what == "missing" else ():
             learned = folder / f"{how}.twin"
-            if not learned.exists():
+            if not (folder / f"{how}.json").exists():
                 options = ["--horizon", str(case.horizon), "-o", str(learned), "--json"]
-                run_command([how, str(numbers), *map(str, fitted), *options], folder / f"{how}.json")
-            out[f"missing: {how}"] = errors_of(case, learned, held)
+                options += ["--laws", *case.laws] if case.laws and how == "actuator" else []
+                options += ["--joints", *case.joints] if case.joints and how == "residual" else []
+                # A force that does not help is not kept, and the command ends with 1.
+                run_command(
+                    [how, str(numbers), *(str(files[i]) for i in case.learned), *options], folder / f"{how}.json", (0, 1)
+                )
+            note(f"missing: {how}", learned if learned.exists() else numbers, held)
     before, least = out["missing: numbers"], out["whole: numbers"]
     for how in case.find:
         out[f"removed by {how}"] = (before - out[f"missing: {how}"]) / (before - least)
+    notes.write_text(json.dumps(out, indent=2) + "\n")
     print(f"{name}: " + ", ".join(f"{k} {v:.3g}" for k, v in out.items()), flush=True)
-    return out
 
 
 def compare(case: Case, folder: Path, seeds: list[int]) -> None:
@@ -251,7 +325,7 @@ def main() -> int:
     for name in args.cases or known:
         folder = args.out / name.replace(" ", "-")
         if args.only != "compare":
-            (folder / "found.json").write_text(json.dumps(find(name, known[name], folder), indent=2) + "\n")
+            find(name, known[name], folder)
         if args.only != "find" and known[name].task:
             compare(known[name], folder, args.seeds)
     return 0

@@ -2,6 +2,7 @@
 
     python -m bench.realdata --data REALDATA                     all sets, about an hour
     python -m bench.realdata --data REALDATA servo legs          some of them
+    python -m bench.realdata --data REALDATA legs --laws coulomb stribeck     with a shorter ladder of motor laws
 
 Each set is fitted to some recordings and judged by others: error over many steps of (a) the nominal model, (b) with identified
 numbers, (c) with the best motor law, (d) with a learned force. What was found goes to OUT/SET.json as soon as it is there.
@@ -30,6 +31,7 @@ from isthmus.gap.suspect import cleaned, suspect
 from isthmus.gap.tracks import tracks
 from isthmus.identify.actuator import climb
 from isthmus.identify.fit import fit, posterior
+from isthmus.identify.ladder import LADDER, Rung
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
 from isthmus.identify.study import errors
@@ -89,7 +91,7 @@ def judge(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray) ->
     return both
 
 
-def measure(case: Case, say: Callable[[str], None]) -> Iterator[dict]:
+def measure(case: Case, say: Callable[[str], None], ladder: Sequence[Rung] = LADDER) -> Iterator[dict]:
     """Errors of the four models on recordings that none of them was fitted to; whatever is known after each."""
     robot, at = case.robot, ready(case)
     rows: dict[str, dict] = {}
@@ -124,7 +126,7 @@ def measure(case: Case, say: Callable[[str], None]) -> Iterator[dict]:
         began = time.process_time()
         held = np.arange(len(at.train)) % 3 == 1
         inner, outer = at.train.take(~held), at.train.take(held)
-        actuator, after = climb(robot, inner, outer, belief, noise, case.motors, THREADS)
+        actuator, after = climb(robot, inner, outer, belief, noise, case.motors, THREADS, ladder=ladder)
         learned = () if actuator.learned is None else (actuator.learned,)
         law, e = replace(robot, unit=replace(robot.unit, motors=actuator.motors, learned=learned)), after.median()
         tried = {t.name: t.held_out for t in actuator.tried}
@@ -143,12 +145,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("sets", nargs="*", help=f"which sets, of {', '.join(CASES)}; by default all")
     parser.add_argument("--data", type=Path, required=True, help="folder of the recordings")
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/realdata"), help="folder for the results")
+    rungs = {rung.name: rung for rung in LADDER}
+    parser.add_argument("--laws", nargs="+", choices=rungs, default=list(rungs), help="motor laws to try; by default all")
     args = parser.parse_args(argv)
     if wrong := [name for name in args.sets if name not in CASES]:
         parser.error(f"there is no set {wrong[0]!r}; there are {', '.join(CASES)}.")
     args.out.mkdir(parents=True, exist_ok=True)
     say = lambda line: print(line, flush=True)  # noqa: E731
-    runs = {name: measure(CASES[name](args.data), say) for name in args.sets or CASES}
+    runs = {name: measure(CASES[name](args.data), say, [rungs[law] for law in args.laws]) for name in args.sets or CASES}
     # One model of every set, then the next: what tells most is there first.
     while runs:
         for name, run in list(runs.items()):

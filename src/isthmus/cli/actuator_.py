@@ -41,6 +41,8 @@ class Args:
     """N·m per ampere, for tables that have current.LABEL in place of torque.LABEL."""
     horizon: float = 0.0
     """Without torques: seconds that the simulator predicts ahead; 0 chooses it by the noise."""
+    laws: tuple[str, ...] = ()
+    """Without torques: laws to try on top of what is believed; by default the whole ladder."""
     json: bool = False
     """Print one JSON object instead of text."""
 
@@ -97,6 +99,7 @@ def _measured(args: Args, robot: Robot) -> tuple[Actuator, Any, list[str], list]
 def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Actuator, Any, list[str], list]:
     from isthmus.data.reader import read
     from isthmus.identify.actuator import climb
+    from isthmus.identify.ladder import LADDER
     from isthmus.identify.study import prepare
     from isthmus.robots import get_robot
     from isthmus.sim.sources import target_joints
@@ -107,6 +110,11 @@ def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Actuator, Any, 
         raise unknown("motor", args.motors, robot.contract.target.labels, f"those of {robot.name}")
     if target_joints(robot, robot.model) is None or robot.motors.drive == "native":
         raise BadInput(f"{robot.name} has no motors of ours that drive joints: `isthmus residual` learns forces on its body.")
+    rungs = {rung.name: rung for rung in LADDER}
+    for law in args.laws:
+        if law not in rungs:
+            raise unknown("motor law", law, list(rungs), "--laws")
+    ladder = [rung for name, rung in rungs.items() if not args.laws or name in args.laws]
     episodes = [read(path) for path in args.files]
     findings = looked_through(robot, episodes, args.files, args.json)
     parts = prepare(robot, episodes, robot.prior, args.horizon, findings=findings)
@@ -117,8 +125,9 @@ def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Actuator, Any, 
         known = adopt(old.before(inputs, get_robot(old.robot).prior), robot.space, args.robot)
     with show.bar(f"motors of {robot.name}") as bar:
         found, belief = climb(
-            parts.robot, parts.train, parts.held_out, robot.prior, parts.floor, labels, report=bar.update, before=known
-        )
+            parts.robot, parts.train, parts.held_out, robot.prior, parts.floor, labels,
+            report=bar.update, before=known, ladder=ladder,
+        )  # fmt: skip
     return found, belief, inputs, [f.to_dict() for f in findings]
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from isthmus.gap.segments import Segments
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
 from isthmus.identify.fit import fit, free
-from isthmus.identify.ladder import DELAY, LADDER, extended, params, reopened, settled, without_losses, written
+from isthmus.identify.ladder import DELAY, LADDER, Rung, extended, owned, params, reopened, settled, without_losses
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
 from isthmus.identify.study import misses
@@ -66,14 +66,25 @@ class Actuator:
 
 
 def choose(tried: Sequence[Tried]) -> Tried:
-    """The first law that no later one beats by more than chance and LEAST."""
+    """The first law that no later one beats: by LEAST in all, and by more than chance in the ratios of errors, piece by piece.
+
+    Ratios and not differences: where a law lacks most, a few pieces hold nearly all of the error, and the spread of differences
+    between these and the others would hide a gain that nearly every piece has.
+    """
     best = tried[0]
     for other in tried[1:]:
-        gain = best.each - other.each
-        error = float(np.std(gain, ddof=1) / np.sqrt(len(gain))) if len(gain) > 1 else 0.0
-        if gain.mean() > max(2.0 * error, LEAST * best.each.mean()):
+        if other.each.mean() < (1.0 - LEAST) * best.each.mean() and _beyond_chance(best.each, other.each):
             best = other
     return best
+
+
+def _beyond_chance(before: np.ndarray, after: np.ndarray) -> bool:
+    """Whether errors of the same pieces, (n,) each, fall by a ratio whose mean log is at least two standard errors."""
+    seen = (before > 0) & (after > 0)
+    gain = np.log(before[seen] / after[seen])
+    if len(gain) < 2:
+        return bool(before.mean() > after.mean())
+    return bool(gain.mean() > 2.0 * np.std(gain, ddof=1) / np.sqrt(len(gain)))
 
 
 def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) -> Actuator:
@@ -125,22 +136,23 @@ def climb(
     threads: int = 0,
     report: Report = lambda done: None,
     before: Belief | None = None,
+    ladder: Sequence[Rung] = LADDER,
 ) -> tuple[Actuator, Belief]:
-    """Where no torque was measured; also what is then believed of the robot's own parameters.
+    """Where no torque was measured; also what is then believed of the robot's own parameters. `ladder` names laws to try.
 
     The robot's own figures of its motors are searched again with every law, whatever was believed of them: a fit without the
     right law has bent them to make up for it. In the end all numbers are fitted once more, with the law in force, to what was
     believed `before` these recordings, by default `belief`: only then does the belief know which of them go together.
     """
     labels = tuple(labels)
-    own = tuple(n for n in dict.fromkeys(written(robot).values()) if n in free(robot, belief))
+    own = tuple(n for n in owned(robot) if n in free(robot, belief))
     open_ = reopened(belief, own)
     extra: tuple[Param, ...] = ()
     tried: list[Tried] = []
     found: dict[str, tuple[tuple[Param, ...], np.ndarray]] = {}
     e = belief.median()
-    for i, rung in enumerate((None, *LADDER)):
-        report(i / (len(LADDER) + 2))
+    for i, rung in enumerate((None, *ladder)):
+        report(i / (len(ladder) + 2))
         new = params(robot, labels, rung) if rung else ()
         if rung and not new:
             continue
@@ -169,7 +181,7 @@ def climb(
     actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise")
     if chosen is tried[0] or not (names := free(robot, belief)):
         return actuator, belief
-    report((len(LADDER) + 1) / (len(LADDER) + 2))
+    report((len(ladder) + 1) / (len(ladder) + 2))
     wide = reopened(belief if before is None else before, own)
     again = fit(here if network is None else forced, train, wide, noise, names, start=world, rounds=2, threads=threads)
     return actuator, belief.put(again.factor())

@@ -73,6 +73,12 @@ def written(robot: Robot) -> dict[str, str]:
     return found
 
 
+def owned(robot: Robot) -> tuple[str, ...]:
+    """All parameters of the robot's Space that write figures of motors or the delay, also several that share a figure."""
+    kinds = {p.name: [Target.parse(t) for t in p.targets] for p in robot.space.params}
+    return tuple(n for n, targets in kinds.items() if any(t.kind == "motor" or t.field == "action_delay" for t in targets))
+
+
 def params(robot: Robot, labels: Sequence[str], rung: Rung) -> tuple[Param, ...]:
     """Parameters of a rung for the motors `labels`, but for those that the robot's Space has or that its drive lacks."""
     nominal, drive, known = figures(robot), robot.motors.drive, written(robot)
