@@ -7,6 +7,7 @@ Realities are drawn from three families: numbers outside of the prior, missing p
 
     nominal       trained in the nominal world alone
     randomized    trained in worlds of the prior
+    longer        the same, and then for as long again as those below
     adaptive      the same, and finds out in which world it is (rma)
     real2sim      randomized, then `isthmus loop`: recorded on the robot, its verdict followed, trained on the twin
     oracle        randomized, then trained as long in the world of the true numbers, which nobody has on a real robot
@@ -37,7 +38,7 @@ FAMILIES = ("parametric-outside", "unmodelled", "mixed")
 EACH, FIRST = 10, 100
 """Realities of each family, and the seed of the first: others than were looked at while the loop was built."""
 EPISODES = 64
-TRAINED = {"nominal": ("--width", "0"), "randomized": (), "adaptive": ("--method", "rma")}
+TRAINED = {"nominal": ("--width", "0"), "randomized": (), "longer": (), "adaptive": ("--method", "rma")}
 METHODS = (*TRAINED, "real2sim", "oracle")
 Rows = list[dict]
 
@@ -49,8 +50,10 @@ def bench(task: str, folder: Path, each: int) -> Generator[Step, Done, Rows]:
     for name, options in TRAINED.items():
         out = folder / name
         ticks = ("--steps", str(first))
+        if name == "longer":
+            ticks = ("--steps", str(again), "--from", str(folder / "randomized"), "--kl", "0")
         done = yield Step(f"train-{name}", f"train {name}", ("train", task, "-o", str(out), *options, *ticks), (out,))
-        spent[name] = done.seconds
+        spent[name] = done.seconds + (spent["randomized"] if name == "longer" else 0.0)
     for family in FAMILIES:
         for seed in range(FIRST, FIRST + each):
             word, own = f"hidden:{seed}:{family}", folder / f"{family}-{seed}"
