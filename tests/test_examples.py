@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("[0-9]*.py"))
-LONG = ("01_pendulum.py", "05_find_out_e.py", "07_the_loop.py")
+LONG = ("01_pendulum.py", "05_find_out_e.py", "06_unit_from_recordings.py", "07_the_loop.py")
 
 
 @pytest.mark.parametrize(
