@@ -13,5 +13,7 @@ from isthmus.cli.main import main
 Path("runs").mkdir(exist_ok=True)
 Path("runs/desk.toml").write_text('robot = "pendulum"\n[params]\njoint_friction = 0.35\npayload = 0.12\n')
 main(["excite", "pendulum", "--seconds", "6", "--tries", "60", "-o", "runs/probe.controller"])
-main(["run", "runs/probe.controller", "--link", "sim:runs/desk.toml", "--seconds", "6", "--record", "runs/probe.mcap", "--force"])
+main(
+    ["run", "runs/probe.controller", "--link", "sim:runs/desk.toml", "--seconds", "6", "--record", "runs/probe.mcap", "--force"]
+)
 main(["identify", "pendulum", "runs/probe.mcap", "-o", "runs/desk.twin"])

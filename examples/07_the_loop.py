@@ -8,4 +8,4 @@ quadruped.
 
 from isthmus.cli.main import main
 
-main(["loop", "pendulum/swingup", "-o", "runs/07"])
+raise SystemExit(main(["loop", "pendulum/swingup", "-o", "runs/07"]))

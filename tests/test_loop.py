@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class Robot:
         return 0, {}
 
     def run(self, args):
-        if self.ended == "preflight":
+        if self.ended == "preflight":  # no recording
             return 1, {"ended": "preflight", "why": "rate: no packets"}
         return 0, {"ended": "done", "seconds": 20.0}
 
@@ -95,7 +96,7 @@ def test_the_whole_way_in_order(tmp_path):
     first = ["train", "export", "run", "eval", "gap"]
     assert verbs(robot) == [*first, "identify", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
     assert len(done) == len(robot.asked)
-    assert story.passed
+    assert story.attempts[-1].certificate.code == 0
     assert story.repairs[0].twin == tmp_path / "1-numbers.twin"
     assert "--belief" in robot.asked[6]
     assert "--from" in robot.asked[6]
@@ -115,23 +116,60 @@ def test_stopped_anywhere_it_goes_on_and_repeats_nothing(tmp_path, at):
 
 def test_training_that_was_killed_goes_on_and_half_a_file_does_not_stay(tmp_path):
     robot = Robot()
+    robot.stop_at = 0
+    with pytest.raises(Interrupted):
+        lived(tmp_path, robot)
     (tmp_path / "0-prior" / "checkpoints").mkdir(parents=True)
     (tmp_path / "0-prior" / "checkpoints" / "1.safetensors").touch()
     (tmp_path / "0-prior.controller").write_text("half")
     seen = {}
     original = robot.export
     robot.export = lambda args: (seen.setdefault("there", Path(args[-1]).exists()), original(args))[1]
+    robot.stop_at = -1
     lived(tmp_path, robot)
     assert robot.asked[0] == ("train", "--resume", "-o", str(tmp_path / "0-prior"))
     assert seen["there"] is False
 
 
-def test_a_lost_artifact_is_made_again_and_only_that(tmp_path):
+def test_checkpoints_of_another_command_are_not_gone_on_with(tmp_path):
+    robot = Robot()
+    (tmp_path / "0-prior" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "0-prior" / "checkpoints" / "1.safetensors").touch()
+    lived(tmp_path, robot)
+    assert "--resume" not in robot.asked[0]
+
+
+def test_a_lost_artifact_is_made_again_with_all_that_came_of_it(tmp_path):
     lived(tmp_path, Robot())
     (tmp_path / "1-numbers.twin").unlink()
     robot = Robot()
     lived(tmp_path, robot)
-    assert verbs(robot) == ["identify"]
+    assert verbs(robot) == ["identify", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
+
+
+def test_a_record_counts_only_for_the_command_that_made_it(tmp_path):
+    lived(tmp_path, Robot())
+    robot = Robot()
+    lived(tmp_path, robot, seconds=12.0)
+    assert verbs(robot)[0] == "run"
+    assert len(robot.asked) == 12
+
+
+def test_a_folder_may_be_moved(tmp_path):
+    lived(tmp_path / "here", Robot())
+    (tmp_path / "here").rename(tmp_path / "there")
+    robot = Robot()
+    lived(tmp_path / "there", robot)
+    assert robot.asked == []
+
+
+def test_a_robot_that_was_switched_off_is_tried_again(tmp_path):
+    robot = Robot()
+    robot.ended = "preflight"
+    lived(tmp_path, robot)
+    robot.ended = "done"
+    story, _ = lived(tmp_path, robot)
+    assert not story.stopped
 
 
 @pytest.mark.parametrize("cause", ["wiring", "controller"])
@@ -190,10 +228,40 @@ def test_who_cannot_tell_makes_an_experiment(tmp_path):
 def test_rounds_end_as_soon_as_it_is_good(tmp_path):
     robot = Robot("outside", success=0.1)
     lived(tmp_path / "bad", robot, rounds=3)
-    assert verbs(robot).count("train") == 4
+    assert verbs(robot).count("train") == 3  # the third is no better than the second
     robot = Robot("outside", success=1.0)
     lived(tmp_path / "good", robot, rounds=3)
     assert verbs(robot).count("train") == 2
+
+
+def test_what_was_found_is_kept_when_the_next_verdict_is_another(tmp_path):
+    robot = Robot("outside", success=0.1)
+    original, rates = robot.gap, iter([0.1, 0.4, 0.6, 0.6, 0.6])
+    robot.eval = lambda args: (0, {"success": {**RATE, "rate": next(rates)}}) if "--reality" in args else (0, {"success": RATE})
+    robot.gap = lambda args: (setattr(robot, "cause", "policy" if "--twin" in args else "outside"), original(args))[1]
+    lived(tmp_path, robot, rounds=2)
+    last = [a for a in robot.asked if a[0] == "train"][-1]
+    assert str(tmp_path / "1-numbers.twin") in last
+
+
+def test_not_validated_is_not_good(tmp_path):
+    robot = Robot("outside", success=1.0)
+    robot.validate = lambda args: (1, {"passed": False})
+    story, _ = lived(tmp_path, robot)
+    assert not outcome(story, get_task("pendulum/swingup").robot.space, None).good
+
+
+def test_a_real_robot_is_judged_by_its_recording(tmp_path):
+    robot = Robot("outside")
+    original = robot.gap
+    measures = lambda x: {"behaviour": {"measures": [{"name": "success", "recorded": x}]}}
+    for done, good in ((1.0, True), (0.0, False)):
+        robot.gap = lambda args, done=done: (0, original(args)[1] | measures(done))
+        s = Settings("pendulum/swingup", "zenoh")
+        where = tmp_path / str(done)
+        story, _ = carry_out(course(s, get_task("pendulum/swingup"), where), Journal(where), robot, QUIET)
+        assert "eval" not in verbs(robot)[:5]
+        assert outcome(story, get_task("pendulum/swingup").robot.space, None).good is good
 
 
 def test_a_robot_that_does_not_start_ends_it_with_the_reason(tmp_path):
@@ -239,6 +307,14 @@ def test_only_numbers_beyond_what_was_believed_have_moved():
     assert [m.name for m in moved(found)] == ["far below", "beyond"]
 
 
+def test_the_word_for_a_reality_goes_nowhere_but_to_the_robot_and_its_watcher(tmp_path):
+    robot = Robot("physics", left=3.0)
+    lived(tmp_path, robot)
+    for args in robot.asked:
+        for before, word in itertools.pairwise(args):
+            assert "somewhere" not in word or before in ("--link", "--reality")
+
+
 def test_the_loop_never_reads_a_reality():
     """It may hand the word on, but nothing that knows what a reality is."""
     for path in Path(isthmus.loop.__file__).parent.glob("*.py"):
@@ -269,6 +345,8 @@ def test_a_broken_record_of_a_step_is_named(tmp_path):
         (["pendulum/swingup", "--rounds", "0"], "--rounds"),
         (["pendulum/swingup", "--seconds", "1"], "--seconds"),
         (["pendulum/swngup"], "pendulum/swingup"),
+        (["pendulum/swingup", "--link", "zenho"], "zenoh"),
+        (["pendulum/swingup", "--reality", "nowhere.toml"], "nowhere.toml"),
         (["pendulum/swingup", "--hidden", "3", "--family", "mixd"], "mixed"),
     ],
 )

@@ -14,6 +14,7 @@ import io
 import json
 import sys
 import time
+import traceback
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +24,17 @@ import tyro
 
 from isthmus.cli import show
 from isthmus.cli.checks import not_negative
-from isthmus.errors import BadInput
+from isthmus.errors import BadInput, unknown
 
 if TYPE_CHECKING:
     from isthmus.loop.course import Settings
     from isthmus.loop.steps import Done, Step
 
 TASK = "crazyflie/hover"
+BROKEN = 70
+"""Exit code of a command that did not end as it should."""
 FAMILY = "mixed"
 """Of the reality of a task with which none comes: numbers outside of the prior, and physics that training lacks."""
-OWN = "hidden.toml"
-"""Name that a reality which comes with a task has in the folder."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Args:
 def run(args: Args) -> int:
     settings, folder = _settings(args)
     from isthmus.files import read_json, write_json
-    from isthmus.loop.course import course
+    from isthmus.loop.course import OWN, course
     from isthmus.loop.outcome import outcome
     from isthmus.loop.report import write_report
     from isthmus.loop.steps import Journal, alone, carry_out
@@ -79,12 +80,12 @@ def run(args: Args) -> int:
         if plan.exists():
             _same(read_json(plan).get("settings"), asked, folder)
         else:
-            if settings.watched == str(folder / OWN):
+            if settings.watched == OWN:
                 (folder / OWN).write_bytes(_shipped(settings.task).read_bytes())
             write_json(plan, {"kind": "loop", "settings": asked})
         began = time.monotonic()
         story, steps = carry_out(course(settings, task, folder), Journal(folder), command, _Watch(args.json))
-        truth = _revealed(settings, task.robot.name)
+        truth = _revealed(settings, folder, task.robot.name)
         found = outcome(story, task.robot.space, truth)
         page = write_report(folder / "report.html", story, settings, task, found, steps)
     code = 0 if found.good else 1
@@ -116,33 +117,37 @@ def _settings(args: Args) -> tuple[Settings, Path]:
         raise BadInput("--seconds must be between 2 and 600.")
     word, name = _robot(args, task.robot)
     folder = args.out or Path("runs") / f"loop-{args.task.replace('/', '-')}{name}"
-    if word == OWN:
-        word = str(folder / OWN)
     run = _trained(args.policy, args.task) if args.policy is not None else ""
-    return Settings(args.task, args.link or f"sim:{word}", word, seconds, args.rounds, args.budget, args.seed, run), folder
+    return Settings(args.task, args.link, word, seconds, args.rounds, args.budget, args.seed, run), folder
 
 
 def _trained(run: Path, task: str) -> str:
     from isthmus.learn import runs
+    from isthmus.tasks import get_task
 
-    found = runs.load(run).plan.task
-    if found != task:
-        raise BadInput(f"{run} is a policy for {found}, not for {task}.")
+    found = runs.load(run)
+    if found.plan.task != task:
+        raise BadInput(f"{run} is a policy for {found.plan.task}, not for {task}.")
+    if found.belief.hash != get_task(task).robot.prior.hash or found.task.robot.unit.hash != get_task(task).robot.unit.hash:
+        raise BadInput(f"{run} was trained in other worlds than the prior of {found.task.robot.name}; a loop begins there.")
     return str(run.absolute())
 
 
 def _robot(args: Args, robot: Any) -> tuple[str, str]:
     """The word for a virtual robot's reality, empty for a real one, and what its folder is called after it."""
+    from isthmus.deploy.links import LINKS
+    from isthmus.loop.course import OWN
+    from isthmus.sim.reality.families import HIDDEN, named
+
     if args.link:
+        if args.link.partition(":")[0] not in LINKS:
+            raise unknown("link", args.link, LINKS)
         return "", "-" + args.link.replace(":", "-").replace("/", "-")
     if args.reality is not None:
-        from isthmus.files import read_bytes
-
-        read_bytes(args.reality, 2**20)
+        named(str(args.reality), robot).check(robot)
         return str(args.reality.absolute()), f"-{args.reality.stem}"
     if args.hidden is None and _shipped(args.task).exists():
         return OWN, ""
-    from isthmus.sim.reality.families import HIDDEN, named
 
     parts = ("1", FAMILY) if args.hidden is None else (str(args.hidden), args.family)
     word = HIDDEN + ":".join(part for part in parts if part)
@@ -174,7 +179,12 @@ def command(args: tuple[str, ...]) -> tuple[int, dict[str, Any]]:
 
     printed = io.StringIO()
     with redirect_stdout(printed):
-        code = main([*args, "--json"])
+        try:
+            code = main([*args, "--json"])
+        except (Exception, SystemExit) as error:
+            # A mistake in one command must not take the others' work with it.
+            traceback.print_exc()
+            return BROKEN, {"error": f"{type(error).__name__}: {error}"}
     lines = [line for line in printed.getvalue().splitlines() if line.startswith("{")]
     return code, json.loads(lines[-1]) if lines else {}
 
@@ -254,11 +264,15 @@ def _percent(rate: dict[str, float]) -> str:
     return f"{100 * rate['rate']:.0f} % ({100 * rate['low']:.0f} to {100 * rate['high']:.0f})"
 
 
-def _revealed(settings: Settings, robot: str) -> dict[str, Any] | None:
-    """The truth of a virtual robot, once everything is over."""
+def _revealed(settings: Settings, folder: Path, robot: str) -> dict[str, Any] | None:
+    """The truth of a virtual robot, once everything is over; None if it cannot be read any more."""
     if not settings.watched:
         return None
     from isthmus.robots import get_robot
     from isthmus.sim.reality.families import named
 
-    return named(settings.watched, get_robot(robot)).to_dict()
+    try:
+        return named(settings.reality(folder), get_robot(robot)).to_dict()
+    except BadInput as error:
+        show.err.print(f"the truth cannot be told: {error}", markup=False)
+        return None

@@ -33,6 +33,8 @@ SECONDS = {"": 10.0, "crazyflie/hover": 8.0}
 """Length of a recording, by task."""
 HORIZON = {"crazyflie/hover": ("--horizon", "0.2")}
 """Of predictions to which a twin is fitted: a drone is unstable, and far ahead every small mistake is a large one."""
+OWN = "hidden.toml"
+"""Name, in the loop's folder, of a reality that comes with a task."""
 TAKES = 3
 """Recordings of a robot that is stopped early, at most."""
 ENOUGH = 0.5
@@ -98,6 +100,14 @@ class Settings:
     seed: int = 0
     run: str = ""
     """A policy to begin with, instead of training one."""
+
+    def reality(self, folder: Path) -> str:
+        """Of a virtual robot, as commands take it."""
+        return str(folder / OWN) if self.watched == OWN else self.watched
+
+    def robot(self, folder: Path) -> str:
+        """The link to the robot."""
+        return f"sim:{self.reality(folder)}" if self.watched else self.link
 
     def training(self, which: Literal[0, 1]) -> tuple[str, ...]:
         """Options that say how long a policy is trained on the prior (0) or a twin (1)."""
@@ -178,16 +188,24 @@ class Story:
         return sum(a.seconds for a in self.attempts) + sum(float(p.result.get("seconds") or 0.0) for p in probes)
 
     @property
-    def passed(self) -> bool:
-        last = self.attempts[-1].certificate if self.attempts else None
-        return last is not None and not last.failed and last.code == 0
+    def twin(self) -> Path | None:
+        """The last that was made."""
+        return next((r.twin for r in reversed(self.repairs) if r.twin), None)
+
+    @property
+    def best(self) -> Attempt:
+        """The policy that did best on the robot, as far as that is known; of equals the last."""
+        return max(reversed(self.attempts), key=lambda a: a.success["rate"] if a.success else 0.0)
 
 
 def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story]:
     story = Story()
     first = Attempt("prior", Path(s.run) if s.run else folder / "0-prior", folder / "0-prior.controller")
     if not s.run:
-        yield _train(s, first.run, (), s.training(0))
+        trained = yield _train(s, first.run, (), s.training(0), "worlds of the prior")
+        if trained.failed:
+            story.stopped = f"training failed: {trained.failed}"
+            return story
     exported = yield _export(first)
     if exported.failed:
         story.stopped = exported.failed
@@ -207,7 +225,7 @@ def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story
             story.stopped = attempt
             break
         story.attempts.append(attempt)
-        if not attempt.records or (story.passed and good(attempt)):
+        if good(attempt) or (k > 1 and not _gained(story)):
             break
     if not story.stopped and story.attempts[-1].certificate is None and story.repairs and story.repairs[-1].what == "none":
         story.attempts[-1] = yield from _validated(s, task, story.attempts[-1], folder / "0-certificate.html", None)
@@ -242,8 +260,7 @@ def _swept(s: Settings, task: Task, folder: Path, story: Story) -> Generator[Ste
     return tuple(done)
 
 
-def _train(s: Settings, out: Path, options: tuple[str, ...], long: tuple[str, ...]) -> Step:
-    where = "worlds of the prior" if not options else "the twin" if "--belief" in options else "the prior, for longer"
+def _train(s: Settings, out: Path, options: tuple[str, ...], long: tuple[str, ...], where: str) -> Step:
     args = ("train", s.task, "-o", str(out), *options, *long, "--seed", str(s.seed))
     return Step("train", f"train {s.task} in {where}", args, (out,))
 
@@ -258,15 +275,17 @@ def _tried(s: Settings, task: Task, folder: Path, a: Attempt, k: int, twin: Path
     records: list[Done] = []
     for take in range(TAKES):
         out = folder / f"{k}-{a.name}{f'-{take + 1}' if take else ''}.mcap"
-        args = ("run", str(a.controller), "--link", s.link, "--record", str(out), "--seconds", f"{s.seconds:g}")
+        args = ("run", str(a.controller), "--link", s.robot(folder), "--record", str(out), "--seconds", f"{s.seconds:g}")
         asked = commands(task, s.seconds, s.seed + take)
         args += ("--command", *asked) if asked else ()
         records.append((yield Step("record", "run it on the robot and record", args, (out,))))
-        if sum(float(d.result.get("seconds") or 0.0) for d in records) >= ENOUGH * s.seconds or not out.exists():
+        enough = sum(float(d.result.get("seconds") or 0.0) for d in records) >= ENOUGH * s.seconds
+        # A virtual robot that is asked for nothing else does nothing else.
+        if enough or not out.exists() or (s.watched and not asked):
             break
     a = replace(a, records=tuple(records))
     if s.watched:
-        options = ("--reality", s.watched, "--worlds", str(JUDGED), "--seed", str(s.seed + 1))
+        options = ("--reality", s.reality(folder), "--worlds", str(JUDGED), "--seed", str(s.seed + 1))
         args = ("eval", str(a.run), *options)
         a = replace(a, watched=(yield Step("watch", f"watch {JUDGED} episodes of it on the robot", args)))
     if not a.recordings:
@@ -304,26 +323,41 @@ def _hopeless(a: Attempt) -> str:
 
 
 def good(a: Attempt) -> bool:
-    """Whether the robot did what it should: of a virtual one as watched, of another as it was recorded."""
-    if a.success is not None:
-        return float(a.success["rate"]) >= GOOD
-    return all(done.code == 0 for done in a.records)
+    """Whether it passed its validation and the robot did its task: of a virtual one as watched, of another as recorded."""
+    if a.certificate is None or a.certificate.code != 0:
+        return False
+    return does(a)
+
+
+def _gained(story: Story) -> bool:
+    """Whether the last policy is better than all before; of a robot that nobody watches, nobody can tell."""
+    rates = [a.success["rate"] for a in story.attempts if a.success]
+    return len(rates) < 2 or rates[-1] > max(rates[:-1])
+
+
+def does(a: Attempt) -> bool:
+    """Whether the robot does its task."""
+    if a.watched is not None:
+        return a.success is not None and float(a.success["rate"]) >= GOOD
+    measures = ((a.gap.result.get("behaviour") or {}).get("measures") or []) if a.gap is not None and not a.gap.failed else []
+    recorded = next((m["recorded"] for m in measures if m["name"] == "success"), None)
+    return bool(a.records) and all(d.code == 0 for d in a.records) and (recorded is None or recorded >= GOOD)
 
 
 # Repairs ----------------------------------------------------------------------------------------------------------
 
 
 def _repaired(s: Settings, task: Task, folder: Path, story: Story, k: int) -> Generator[Step, Done, Repair]:
-    last = story.attempts[-1]
+    last, known = story.attempts[-1], story.twin
     cause = last.cause
     if cause in BY_HAND:
         return Repair(cause, "by hand")
-    if cause == "nothing" and good(last):
+    if cause == "nothing" and does(last):
         return Repair(cause, "none")
     if cause in ("policy", "nothing"):
-        return Repair(cause, "longer")
+        return Repair(cause, "longer", known)
     if cause == "states":
-        return Repair(cause, "wider")
+        return Repair(cause, "wider", known)
     files = tuple(str(p) for a in story.attempts for p in a.recordings)
     probe: Done | None = None
     if cause is None or k > 1:
@@ -345,14 +379,14 @@ def _repaired(s: Settings, task: Task, folder: Path, story: Story, k: int) -> Ge
     )
     identified = yield Step("identify", "find its numbers", args, (numbers,), (0,))
     if identified.failed:
-        return Repair(cause, "wider", None, identified, probe)
+        return Repair(cause, "wider", known, identified, probe)
     twin, learned = yield from _learned(task, folder, last, identified, numbers, files, k)
     return Repair(cause, "experiment" if probe else "numbers", twin, identified, probe, learned)
 
 
 def _experiment(s: Settings, task: Task, folder: Path, story: Story, k: int) -> Generator[Step, Done, Done | None]:
     """A recording of what tells most about what is not known; None where no experiment is safe."""
-    known = next((r.twin for r in reversed(story.repairs) if r.twin), None)
+    known = story.twin
     last, out = story.attempts[-1], folder / f"{k}-probe.mcap"
     on = str(known) if known else task.robot.name
     doc, long = "choose the experiment that tells most", ("--seconds", "10")
@@ -367,7 +401,8 @@ def _experiment(s: Settings, task: Task, folder: Path, story: Story, k: int) -> 
         if chosen.failed:
             return None
         args = ("run", str(probe))
-    return (yield Step("probe", "do the experiment", (*args, "--link", s.link, "--record", str(out), *long), (out,)))
+    done = yield Step("probe", "do the experiment", (*args, "--link", s.robot(folder), "--record", str(out), *long), (out,))
+    return done if out.exists() else None
 
 
 def _learned(
@@ -397,8 +432,12 @@ def _again(
     """A policy for the twin, from the one before; or why there is none."""
     out = folder / f"{k}-twin"
     options = ("--from", str(last.run), "--kl", "0")
-    options += ("--belief", str(repair.twin)) if repair.twin else ("--width", f"{WIDER:g}") if repair.what == "wider" else ()
-    trained = yield _train(s, out, options, s.training(1))
+    options += ("--belief", str(repair.twin)) if repair.twin else ()
+    options += ("--width", f"{WIDER:g}") if repair.what == "wider" else ()
+    where = ("the twin" if repair.twin else "worlds of the prior") + {"wider": ", wider", "longer": ", for longer"}.get(
+        repair.what, ""
+    )
+    trained = yield _train(s, out, options, s.training(1), where)
     if trained.failed:
         return f"training failed: {trained.failed}"
     success = trained.result["evaluation"]["success"]

@@ -61,8 +61,8 @@ class Outcome:
     cause: str | None
     done: tuple[str, ...]
     """What was done, in words."""
-    seconds: float
-    """Of the robot's time."""
+    robot_seconds: float
+    """Of the robot's time that were recorded."""
     truth: dict[str, Any] | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,9 +71,9 @@ class Outcome:
 
 def outcome(story: Story, space: Space, truth: dict[str, Any] | None) -> Outcome:
     """`truth` is what a virtual robot really was."""
-    first, last = (story.attempts[0], story.attempts[-1]) if story.attempts else (None, None)
-    changed = last if last is not first else None
-    able = last is not None and not story.stopped and _by_hand(story) is None and good(last)
+    first, best = (story.attempts[0], story.best) if story.attempts else (None, None)
+    changed = story.attempts[-1] if len(story.attempts) > 1 else None
+    able = best is not None and not story.stopped and _by_hand(story) is None and good(best)
     lines = []
     if first is not None:
         lines.append(f"Before: {_could(first)}.")
@@ -84,6 +84,10 @@ def outcome(story: Story, space: Space, truth: dict[str, Any] | None) -> Outcome
         lines.append(f"What was done: {'; then '.join(did)}.")
     if changed is not None:
         lines.append(f"Now: {_could(changed)}.")
+    if best is not None and best is not (changed or first):
+        lines.append(f"The best was an earlier one, {best.controller.name}: {_could(best)}.")
+    if best is not None and best.certificate is not None:
+        lines.append(f"Validation: {'passed' if best.certificate.code == 0 else best.certificate.failed or 'not passed'}.")
     if story.stopped:
         lines.append(f"It stopped there: {story.stopped.rstrip('.')}.")
     if truth is not None:
@@ -113,6 +117,8 @@ def _could(a: Attempt) -> str:
     if a.success is not None:
         rate, low, high = (100 * a.success[k] for k in ("rate", "low", "high"))
         return f"success in {rate:.0f} % of {a.success['n']} episodes on the robot ({low:.0f} to {high:.0f} %)"
+    if not a.recordings:
+        return f"it could not be started on the robot ({a.records[-1].result.get('why') or a.records[-1].failed})"
     ended = [str(d.result.get("why") or d.failed) for d in a.records if d.code != 0]
     if ended:
         return f"on the robot it ended early ({ended[0]})"
@@ -126,7 +132,7 @@ def _numbers(a: Attempt) -> dict[str, Any]:
         "score": a.watched.result.get("score") if a.watched else None,
         "gap": score,
         "recorded_seconds": a.seconds,
-        "certificate": {"passed": a.certificate.code == 0, "hash": a.certificate.result.get("hash")} if a.certificate else None,
+        "validated": a.certificate.code == 0 if a.certificate else None,
     }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from isthmus.data.rate import Rate
 from isthmus.data.reader import read
 from isthmus.deploy.controller import Controller
 from isthmus.errors import BadInput
-from isthmus.files import atomic_write
+from isthmus.files import atomic_write, content_hash
 from isthmus.gap.closed import Lived, Stretch, relive, stretches
 from isthmus.gap.parabola import HALF
 from isthmus.gap.seen import states
@@ -45,6 +46,8 @@ POINTS = 200
 """Of a line."""
 BINS, SWEPT = 6, 4
 """Shares of the worlds by a number, and numbers against which success is drawn in the open."""
+REPLACED = {"stribeck": "friction", "ground_softness": "contact_time"}
+"""Missing physics that takes the place of a number, which then has no true value."""
 PARAMETERS = 14
 """Numbers in the figure; all are in the table."""
 
@@ -81,19 +84,27 @@ def _happened(story: Story, found: Outcome) -> str:
     for line in found.sentences:
         head, _, rest = line.partition(": ")
         parts.append(f"<p><b>{escape(head)}:</b> {escape(rest)}</p>")
-    seconds = f"{found.seconds:.0f} s of the robot's time were recorded."
+    seconds = f"{found.robot_seconds:.0f} s of the robot's time were recorded."
+    if rates:
+        seconds += f" On top of that, {rates[0]['n']} episodes of each policy were watched, to judge it."
     return "".join(parts) + paragraph(seconds, "quiet")
 
 
 # Motion -------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
 class Relived:
     """A recording, and the same commands in the simulator as it was believed to be."""
 
-    def __init__(self, attempt: Attempt, robot: Robot, stretch: Stretch, lived: Lived):
-        self.attempt, self.robot, self.stretch, self.lived = attempt, robot, stretch, lived
-        self.time = np.arange(len(stretch)) / robot.contract.rate
+    attempt: Attempt
+    robot: Robot
+    stretch: Stretch
+    lived: Lived
+
+    @property
+    def time(self) -> np.ndarray:
+        return np.arange(len(self.stretch)) / self.robot.contract.rate
 
     @property
     def name(self) -> str:
@@ -105,8 +116,8 @@ def _relived(robot: Robot, story: Story, a: Attempt) -> Relived | None:
     if not a.recordings or not a.controller.exists():
         return None
     unit, belief = _believed(story, robot, a)
-    controller, episodes = Controller.load(a.controller), [read(p) for p in a.recordings]
     try:
+        controller, episodes = Controller.load(a.controller), [read(p) for p in a.recordings]
         found = stretches(unit, controller, episodes, tracks(episodes, unit.contract, 1.0 / unit.contract.rate))
     except BadInput:
         return None
@@ -236,7 +247,7 @@ def _numbered(story: Story, robot: Robot, found: Outcome) -> str:
     if done is None:
         return ""
     truth = _true_values(robot, found)
-    rows = numbers(done.result["parameters"])
+    rows = [_as_trained(n, story.twin) for n in numbers(done.result["parameters"])]
     inside = [truth[n.name] for n in rows if n.name in truth]
     held = sum(n.low <= truth[n.name] <= n.high for n in rows if n.name in truth)
     text = (
@@ -257,6 +268,15 @@ def _numbered(story: Story, robot: Robot, found: Outcome) -> str:
     return figure(svg, text) + folded("All numbers", table(columns, cells, right=(3,))) + more
 
 
+def _as_trained(n: Found, twin: Path | None) -> Found:
+    """A number as the twin has it that was trained on: a law of motors refits some."""
+    if twin is None:
+        return n
+    belief = Twin.load(twin).belief
+    value = float(belief.median()[belief.space.index(n.name)])
+    return replace(n, value=value, low=belief.interval(n.name, 0.9)[0], high=belief.interval(n.name, 0.9)[1])
+
+
 def _row(n: Found, truth: dict[str, float]) -> tuple[str, float, float, float, float | None, bool]:
     low, high = n.before
     scaled = lambda v: float(np.clip((v - low) / max(high - low, 1e-300), -3.0, 4.0))  # noqa: E731
@@ -269,7 +289,8 @@ def _true_values(robot: Robot, found: Outcome) -> dict[str, float]:
         return {}
     named = {k: float(v) for k, v in (found.truth.get("params") or {}).items()}
     nominal = dict(zip(robot.space.names, map(float, robot.space.nominal), strict=True))
-    return nominal | named
+    gone = [word for law, word in REPLACED.items() if law in (found.truth.get("unmodelled") or {})]
+    return {k: v for k, v in (nominal | named).items() if not any(word in k for word in gone)}
 
 
 def _remaining(story: Story) -> str:
@@ -279,21 +300,27 @@ def _remaining(story: Story) -> str:
         if a.gap is None or a.gap.failed or not a.gap.result.get("prediction"):
             continue
         name, p, score = ("prior" if a.name == "prior" else "twin"), a.gap.result["prediction"], a.gap.result["score"]
-        values = [np.sqrt(np.mean([row[i]["value"] ** 2 for row in p["signals"].values()])) for i in range(len(p["horizons"]))]
-        lines.append(Line(name, p["horizons"], values))
-        rows.append([name, f"{score['value']:.3g}", f"{score['low']:.3g} to {score['high']:.3g}"])
+        table_ = np.array([[m["value"] for m in row] for row in p["signals"].values()], dtype=float)
+        lines.append(Line(name, p["horizons"], np.sqrt(np.nanmean(table_**2, axis=0))))
+        rows.append([name, *(_number(score[k]) for k in ("value", "low", "high"))])
     learned = [d for r in story.repairs for d in r.learned]
     told = "".join(paragraph(_told_learned(d)) for d in learned)
     if not lines:
         return told
     svg = chart(lines, "seconds ahead", "error / noise", "what remains", marks=[(1.0, "right simulator")])
     caption = "How far each simulator's predictions are from the recordings of its own policy, in units of the sensors' noise."
-    return told + figure(svg, caption) + table(["simulator", "score", "95 %"], rows, right=(1,))
+    return told + figure(svg, caption) + table(["simulator", "score", "95 % from", "to"], rows, right=(1, 2, 3))
+
+
+def _number(x: float | None) -> str:
+    return "–" if x is None else f"{x:.3g}"
 
 
 def _told_learned(done: Done) -> str:
+    if done.failed:
+        return f"What numbers do not explain could not be learned: {done.failed}"
     if done.step.args[0] == "actuator":
-        tried = ", ".join(f"{t['law']} {t['held_out']:.3g}" for t in done.result.get("tried", []))
+        tried = ", ".join(f"{t['law']} {_number(t['held_out'])}" for t in done.result.get("tried", []))
         return f"Laws of the motors, with their error on held-out pieces / noise: {tried}. Kept: {done.result.get('law')}."
     error = done.result.get("error", {})
     before, after = ((error.get(k) or {}).get("held_out") for k in ("before", "after"))
@@ -314,7 +341,7 @@ def _swept(story: Story, robot: Robot, found: Outcome) -> str:
     names = sorted(columns, key=lambda c: -max(_spread(np.array(t[c]), w) for t, w in zip(tables, wins, strict=True)))
     text = (
         f"{len(wins[0])} worlds, {WIDE:g} times as wide as the prior; numbers that success hangs on most come first. "
-        "With 95 % intervals."
+        "With 95 % intervals. Each policy is in its own simulator: the one after has what was learned of this robot."
     )
     truth = _true_values(robot, found)
     parts = []
@@ -369,8 +396,12 @@ def _proven(story: Story, path: Path) -> str:
 def _lineage(steps: Iterable[Done]) -> str:
     rows = []
     for done in steps:
-        hashes = [str(v) for k, v in done.result.items() if k.endswith("hash") and isinstance(v, str)]
-        own = hashes[0][:12] if hashes else ""
+        files = [p for p in done.step.made if p.is_file()]
+        own = content_hash(files[0].read_bytes()) if files else str(done.result.get("run_hash") or "")
+        own = own[:12]
         rows.append([done.step.name, " ".join(["isthmus", *done.step.args]), f"{done.seconds:.0f} s", own])
-    text = paragraph("Each step is an ordinary command, in this order; with its time, and the hash of what it made or used.")
+    text = paragraph(
+        "Each step is an ordinary command, in this order; with its time, and the hash of what it made: of a file its SHA-256, of "
+        "training that of the run."
+    )
     return text + table(["step", "command", "time", "hash"], rows, right=(2,))

@@ -4,6 +4,9 @@ A course is a generator: it yields a `Step` and gets back what that gave. Steps 
 out again, their results are read; so a course that decides by nothing but results takes the same way again.
 
     steps/03-record.json      one file per finished step, with its command, exit code, seconds and result
+
+A record counts only for the very command that it was made by, and where that did its work; a step that is carried out anew
+takes all later ones with it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from isthmus.errors import BadInput, Interrupted
-from isthmus.files import read_json, write_json
+from isthmus.files import atomic_write, read_json, write_json
 
 T = TypeVar("T")
 
@@ -66,27 +69,44 @@ class Journal:
     """The finished steps of a loop's folder."""
 
     def __init__(self, folder: Path):
-        self.folder = folder / "steps"
+        self.root, self.folder = folder, folder / "steps"
 
     def path(self, number: int, step: Step) -> Path:
         return self.folder / f"{number:02d}-{step.name}.json"
 
     def read(self, number: int, step: Step) -> Done | None:
-        """What a step gave, if it was finished and what it made is still there."""
+        """What this very command gave, if it has done its work and what it made is still there."""
         path = self.path(number, step)
         if not path.exists():
             return None
         found = read_json(path)
         try:
             done = Done(step, int(found["exit"]), float(found["seconds"]), dict(found["result"]))
+            same = list(found["command"]) == self._command(step)
         except (KeyError, TypeError, ValueError):
             raise BadInput(f"{path} is not the record of a step; remove it to have the step carried out again.") from None
-        there = done.code != 0 or all(p.exists() for p in step.made)
-        return done if there else None
+        # A force that does not help is an answer without a file.
+        there = all(p.exists() for p in step.made) or (done.code == 1 and step.args[0] == "residual")
+        return done if same and there and not done.failed and done.result.get("ended") != "preflight" else None
+
+    def begin(self, number: int, step: Step) -> bool:
+        """Forget this step and all after it; whether this very command was begun before, so that it may go on."""
+        path = self.path(number, step).with_suffix(".begun")
+        before = path.read_text() if path.exists() else ""
+        for old in self.folder.glob("*"):
+            if old.name[:2].isdecimal() and int(old.name.split("-")[0]) >= number:
+                old.unlink()
+        atomic_write(path, "\n".join(self._command(step)).encode())
+        return before == "\n".join(self._command(step))
 
     def write(self, number: int, done: Done) -> None:
-        record = {"command": ["isthmus", *done.step.args], "exit": done.code, "seconds": round(done.seconds, 3)}
+        record = {"command": self._command(done.step), "exit": done.code, "seconds": round(done.seconds, 3)}
         write_json(self.path(number, done.step), record | {"result": done.result})
+        self.path(number, done.step).with_suffix(".begun").unlink(missing_ok=True)
+
+    def _command(self, step: Step) -> list[str]:
+        """As it was typed, wherever the folder is."""
+        return ["isthmus", *(arg.replace(str(self.root), "FOLDER") for arg in step.args)]
 
 
 def carry_out(course: Generator[Step, Done, T], journal: Journal, command: Command, watch: Watch) -> tuple[T, list[Done]]:
@@ -102,25 +122,29 @@ def carry_out(course: Generator[Step, Done, T], journal: Journal, command: Comma
         done = journal.read(number, step)
         if done is None:
             watch(number, step, None)
-            done = _carried(step, command)
+            done = _carried(step, command, journal.begin(number, step))
             journal.write(number, done)
         watch(number, step, done)
         all_done.append(done)
 
 
-def _carried(step: Step, command: Command) -> Done:
+def _carried(step: Step, command: Command, begun: bool) -> Done:
     began = time.monotonic()
-    code, result = command(_resumed(step))
+    code, result = command(_resumed(step) if begun else _anew(step))
     if code == INTERRUPTED:
         raise Interrupted(f"interrupted in {step.name!r}; the same command goes on from there.")
     return Done(step, code, time.monotonic() - began, result)
 
 
 def _resumed(step: Step) -> tuple[str, ...]:
-    """The command of a step that may have been begun before: training goes on, anything else starts anew."""
+    """The command of a step that was begun before: training goes on, anything else starts anew."""
     out = step.made[0] if step.made else None
     if step.args[0] == "train" and out is not None and any((out / "checkpoints").glob("*.safetensors")):
         return ("train", "--resume", "-o", str(out))
+    return _anew(step)
+
+
+def _anew(step: Step) -> tuple[str, ...]:
     for path in step.made:
         if path.is_dir():
             shutil.rmtree(path)
