@@ -401,7 +401,7 @@ def _lineage(steps: Iterable[Done]) -> str:
         own = own[:12]
         rows.append([done.step.name, " ".join(["isthmus", *done.step.args]), f"{done.seconds:.0f} s", own])
     text = paragraph(
-        "Each step is an ordinary command, in this order; with its time, and the hash of what it made: of a file its SHA-256, of "
-        "training that of the run."
+        "Each step is an ordinary command, in this order, with its time and the hash of what it made: of a file its SHA-256, "
+        "of training that of the run."
     )
     return text + table(["step", "command", "time", "hash"], rows, right=(2,))
