@@ -205,6 +205,8 @@ class Judged:
     """Of what is most probable, said or not."""
     top: str
     seconds: float
+    named: str = ""
+    """By the explanation of what is most probable."""
 
     @property
     def good(self) -> bool:
@@ -222,7 +224,8 @@ def judged(case: Case, weights: Weights = WEIGHTS) -> Judged:
     evidence = Evidence.from_dict(data)
     verdict = judge(evidence, weights)
     top = verdict.hypotheses[0]
-    return Judged(case, right(case, evidence), verdict.cause, top.p, top.cause, data["seconds"])
+    named = top.clue.name if top.clue else ""
+    return Judged(case, right(case, evidence), verdict.cause, top.p, top.cause, data["seconds"], named)
 
 
 def tune(wanted: list[Case]) -> Weights:
@@ -300,6 +303,10 @@ def report(wanted: list[Case]) -> str:
             ]
             lines.append(f"| {name} | {n} | " + " | ".join(f"{c} ({100 * c / n:.1f} %)" for c in counts) + " |")
     lines += ["", *confusion(rows), "", *reliability(rows)]
+    off = [r for r in rows if r.good and r.said == "outside" and r.case.reality.to_dict().get("params")]
+    if off:
+        same = sum(r.named in r.case.reality.to_dict()["params"] for r in off)
+        lines += ["", f"Of {len(off)} numbers outside that were rightly said to be, {same} were named."]
     seconds = {name: [r.seconds for r in rows if r.case.robot == name] for name in TASKS}
     for name, spent in seconds.items():
         if spent:
