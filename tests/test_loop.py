@@ -14,6 +14,7 @@ from isthmus.cli.main import main
 from isthmus.errors import BadInput, Interrupted
 from isthmus.loop.course import Settings, commands, course
 from isthmus.loop.outcome import moved, outcome
+from isthmus.loop.report import write_report
 from isthmus.loop.steps import Journal, Step, alone, carry_out
 from isthmus.tasks import get_task
 
@@ -61,7 +62,11 @@ class Robot:
         return 0, {"success": {**RATE, "rate": self.success}}
 
     def gap(self, args):
-        why = {"headline": "So it is.", "cause": self.cause, "hypotheses": [{"cause": self.cause, "p": 0.9, "clue": None}]}
+        why = {
+            "headline": "So it is.",
+            "cause": self.cause,
+            "hypotheses": [{"cause": self.cause or "outside", "p": 0.9, "clue": None}],
+        }
         return 0, {"why": None if "--no-why" in args else why, "score": {"value": 3.0}}
 
     def identify(self, args):
@@ -249,6 +254,31 @@ def test_not_validated_is_not_good(tmp_path):
     robot.validate = lambda args: (1, {"passed": False})
     story, _ = lived(tmp_path, robot)
     assert not outcome(story, get_task("pendulum/swingup").robot.space, None).good
+
+
+@pytest.mark.parametrize(
+    "robot", [Robot("physics", left=3.0), Robot("wiring"), Robot("policy"), Robot(None)], ids=lambda r: str(r.cause)
+)
+def test_whatever_happens_there_is_a_report(tmp_path, robot):
+    """Recordings that cannot be read, scores without intervals, a force that could not be learned."""
+    robot.residual = lambda args: (2, {"error": "too few segments."})
+    robot.actuator = robot.residual
+    prediction = {"horizons": [0.1, 0.2], "signals": {"joint_pos": [{"value": 2.0}, {"value": None}]}}
+    whole = robot.gap
+    robot.gap = lambda args: (
+        0,
+        whole(args)[1] | {"prediction": prediction, "score": {"value": 3.0, "low": None, "high": None}},
+    )
+    story, steps = lived(tmp_path, robot)
+    for a in story.attempts:
+        for h in a.why.get("hypotheses", []):
+            h |= {"sentence": "so it is", "action": "do it", "gain": ""}
+    task = get_task("pendulum/swingup")
+    found = outcome(story, task.robot.space, {"params": {"payload": 0.2}, "unmodelled": {"stribeck": {"static": 0.3}}})
+    page = write_report(tmp_path / "report.html", story, Settings(task.name, "sim"), task, found, steps).read_text()
+    assert "</html>" in page
+    assert "payload 0.2 kg" in page
+    assert ("too few segments" in page) == (robot.cause == "physics")
 
 
 def test_a_real_robot_is_judged_by_its_recording(tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from isthmus.data.rate import Rate
@@ -115,8 +116,8 @@ def _relived(robot: Robot, story: Story, a: Attempt) -> Relived | None:
     """None where the policy was not in charge for long enough."""
     if not a.recordings or not a.controller.exists():
         return None
-    unit, belief = _believed(story, robot, a)
     try:
+        unit, belief = _believed(story, robot, a)
         controller, episodes = Controller.load(a.controller), [read(p) for p in a.recordings]
         found = stretches(unit, controller, episodes, tracks(episodes, unit.contract, 1.0 / unit.contract.rate))
     except BadInput:
@@ -270,9 +271,12 @@ def _numbered(story: Story, robot: Robot, found: Outcome) -> str:
 
 def _as_trained(n: Found, twin: Path | None) -> Found:
     """A number as the twin has it that was trained on: a law of motors refits some."""
-    if twin is None:
+    try:
+        belief = Twin.load(twin).belief if twin is not None else None
+    except BadInput:
+        belief = None  # it was taken away since
+    if belief is None:
         return n
-    belief = Twin.load(twin).belief
     value = float(belief.median()[belief.space.index(n.name)])
     return replace(n, value=value, low=belief.interval(n.name, 0.9)[0], high=belief.interval(n.name, 0.9)[1])
 
@@ -301,7 +305,9 @@ def _remaining(story: Story) -> str:
             continue
         name, p, score = ("prior" if a.name == "prior" else "twin"), a.gap.result["prediction"], a.gap.result["score"]
         table_ = np.array([[m["value"] for m in row] for row in p["signals"].values()], dtype=float)
-        lines.append(Line(name, p["horizons"], np.sqrt(np.nanmean(table_**2, axis=0))))
+        known = np.isfinite(table_)
+        mean = np.where(known, table_**2, 0.0).sum(0) / np.where(known.any(0), known.sum(0), np.nan)
+        lines.append(Line(name, p["horizons"], np.sqrt(mean)))
         rows.append([name, *(_number(score[k]) for k in ("value", "low", "high"))])
     learned = [d for r in story.repairs for d in r.learned]
     told = "".join(paragraph(_told_learned(d)) for d in learned)
@@ -336,7 +342,10 @@ def _swept(story: Story, robot: Robot, found: Outcome) -> str:
     if len(files) < 2:
         return ""
     columns = [f"e.{n}" for n in robot.prior.free().names]
-    tables = [pq.read_table(f, columns=["success", *columns]).to_pydict() for f in files]
+    try:
+        tables = [pq.read_table(f, columns=["success", *columns]).to_pydict() for f in files]
+    except (pa.ArrowException, OSError):
+        return ""
     wins = [np.array(t["success"], bool) for t in tables]
     names = sorted(columns, key=lambda c: -max(_spread(np.array(t[c]), w) for t, w in zip(tables, wins, strict=True)))
     text = (
