@@ -2,7 +2,7 @@
 
 python examples/07_the_loop.py
 
-About a minute; the report is runs/07/report.html. `isthmus loop` does the same with a drone, `isthmus loop go1/walk` with a
+A minute or two; the report is runs/07/report.html. `isthmus loop` does the same with a drone, `isthmus loop go1/walk` with a
 quadruped.
 """
 
