@@ -27,8 +27,8 @@ import numpy as np
 from scipy import stats
 
 from isthmus.cli.loop_ import command
-from isthmus.loop.course import TICKS
 from isthmus.loop.steps import Done, Journal, Step, alone, carry_out
+from isthmus.loop.story import TICKS
 from isthmus.robots import get_robot
 from isthmus.sim.reality.families import hidden
 from isthmus.tasks import get_task

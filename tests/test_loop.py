@@ -12,10 +12,11 @@ import pytest
 import isthmus.loop
 from isthmus.cli.main import main
 from isthmus.errors import BadInput, Interrupted
-from isthmus.loop.course import Settings, commands, course
+from isthmus.loop.course import commands, course
 from isthmus.loop.outcome import moved, outcome
 from isthmus.loop.report import write_report
 from isthmus.loop.steps import Journal, Step, alone, carry_out
+from isthmus.loop.story import Settings
 from isthmus.tasks import get_task
 
 QUIET = lambda number, step, done: None

@@ -102,13 +102,13 @@ def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Actuator, Any, 
     from isthmus.identify.ladder import LADDER
     from isthmus.identify.study import prepare
     from isthmus.robots import get_robot
-    from isthmus.sim.sources import target_joints
+    from isthmus.sim.sources import on_joints
     from isthmus.world import adopt
 
     labels = [label for label in robot.contract.target.labels if re.fullmatch(args.motors, label)]
     if not labels:
         raise unknown("motor", args.motors, robot.contract.target.labels, f"those of {robot.name}")
-    if target_joints(robot, robot.model) is None or robot.motors.drive == "native":
+    if not on_joints(robot):
         raise BadInput(f"{robot.name} has no motors of ours that drive joints: `isthmus residual` learns forces on its body.")
     rungs = {rung.name: rung for rung in LADDER}
     for law in args.laws:

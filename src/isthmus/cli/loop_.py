@@ -27,8 +27,8 @@ from isthmus.cli.checks import not_negative
 from isthmus.errors import BadInput, unknown
 
 if TYPE_CHECKING:
-    from isthmus.loop.course import Settings
     from isthmus.loop.steps import Done, Step
+    from isthmus.loop.story import Settings
 
 TASK = "crazyflie/hover"
 BROKEN = 70
@@ -68,10 +68,11 @@ class Args:
 def run(args: Args) -> int:
     settings, folder = _settings(args)
     from isthmus.files import read_json, write_json
-    from isthmus.loop.course import OWN, course
+    from isthmus.loop.course import course
     from isthmus.loop.outcome import outcome
     from isthmus.loop.report import write_report
     from isthmus.loop.steps import Journal, alone, carry_out
+    from isthmus.loop.story import OWN
     from isthmus.tasks import get_task
 
     task = get_task(settings.task)
@@ -101,7 +102,7 @@ def run(args: Args) -> int:
 
 
 def _settings(args: Args) -> tuple[Settings, Path]:
-    from isthmus.loop.course import SECONDS, Settings
+    from isthmus.loop.story import SECONDS, Settings
     from isthmus.tasks import get_task
 
     task = get_task(args.task)
@@ -136,7 +137,7 @@ def _trained(run: Path, task: str) -> str:
 def _robot(args: Args, robot: Any) -> tuple[str, str]:
     """The word for a virtual robot's reality, empty for a real one, and what its folder is called after it."""
     from isthmus.deploy.links import LINKS
-    from isthmus.loop.course import OWN
+    from isthmus.loop.story import OWN
     from isthmus.sim.reality.families import HIDDEN, named
 
     if args.link:

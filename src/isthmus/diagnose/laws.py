@@ -15,7 +15,7 @@ from isthmus.sim.engine import Engine
 from isthmus.sim.reality.check import flies
 from isthmus.sim.reality.laws import up
 from isthmus.sim.robot import Robot
-from isthmus.sim.sources import target_joints
+from isthmus.sim.sources import on_joints
 
 SLOW = 0.3
 """rad/s or m/s: up to about this speed a joint that sticks is held."""
@@ -47,10 +47,10 @@ def _of_joints(robot: Robot) -> Iterator[Law]:
     contract, motors = robot.contract, robot.motors
     asked = contract.target.high if motors.drive == "effort" else ()
     full = np.array(motors.torque_limit or contract.safety.effort or asked or (np.nan,))
-    if target_joints(robot, robot.model) is None or motors.drive == "native" or not np.isfinite(full).all():
+    if not on_joints(robot) or not np.isfinite(full).all():
         return
 
-    def on_joints(law: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Engine], np.ndarray]:
+    def acting(law: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Engine], np.ndarray]:
         def force(engine: Engine) -> np.ndarray:
             assert engine.joints is not None
             out = np.zeros_like(engine.qvel)
@@ -60,10 +60,10 @@ def _of_joints(robot: Robot) -> Iterator[Law]:
         return force
 
     side = lambda v: np.tanh(v / STICKS)  # noqa: E731
-    yield Law("stick", on_joints(lambda v, u: -full * side(v) * np.exp(-((v / SLOW) ** 2))), 0.1)
-    yield Law("play", on_joints(lambda v, u: -u * np.exp(-((u / (LIGHT * full)) ** 2))), 1.0)
-    yield Law("friction under load", on_joints(lambda v, u: -np.abs(u) * side(v)), 0.3)
-    yield Law("resistance", on_joints(lambda v, u: -full * v * np.abs(v) / FAST**2), 0.1)
+    yield Law("stick", acting(lambda v, u: -full * side(v) * np.exp(-((v / SLOW) ** 2))), 0.1)
+    yield Law("play", acting(lambda v, u: -u * np.exp(-((u / (LIGHT * full)) ** 2))), 1.0)
+    yield Law("friction under load", acting(lambda v, u: -np.abs(u) * side(v)), 0.3)
+    yield Law("resistance", acting(lambda v, u: -full * v * np.abs(v) / FAST**2), 0.1)
 
 
 def _of_base(robot: Robot) -> Iterator[Law]:

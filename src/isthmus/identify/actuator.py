@@ -26,6 +26,8 @@ from isthmus.sim.robot import Robot
 from isthmus.sim.unit import Unit
 from isthmus.world import Belief, Param, Space
 
+AS_BELIEVED = "as believed"
+"""Name of the law that the robot was believed to have."""
 NETWORK = "network"
 LEAST = 0.02
 """A better law takes at least this share off the error."""
@@ -162,7 +164,7 @@ def climb(
         # From the law below on: the middle of what a motor could lose is far from any motor.
         e = np.concatenate([e, [p.nominal for p in new]])
         e = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads).e if names else e
-        name = rung.name if rung else "as believed"
+        name = rung.name if rung else AS_BELIEVED
         values = {n: float(e[larger.space.index(n)]) for n in names}
         miss = [_relative(larger, part, noise, e, threads) for part in (train, held)]
         found[name] = (extra, e)

@@ -26,9 +26,10 @@ from isthmus.gap.parabola import HALF
 from isthmus.gap.seen import states
 from isthmus.gap.tracks import tracks
 from isthmus.identify.twin import Twin
-from isthmus.loop.course import WIDE, Attempt, Settings, Story
+from isthmus.loop.course import WIDE
 from isthmus.loop.outcome import Found, Outcome, numbers
 from isthmus.loop.steps import Done
+from isthmus.loop.story import Attempt, Settings, Story
 from isthmus.sim.robot import Robot
 from isthmus.studio.report.motion import Motion, motion
 from isthmus.studio.report.page import Section, figure, folded, page, paragraph, table

@@ -60,6 +60,11 @@ def target_joints(robot: Robot, model: mujoco.MjModel) -> tuple[list[int], list[
     return [int(model.jnt_qposadr[j]) for j in joints], [int(model.jnt_dofadr[j]) for j in joints]
 
 
+def on_joints(robot: Robot) -> bool:
+    """Whether a motor of ours drives each joint behind the targets."""
+    return robot.motors.drive != "native" and target_joints(robot, robot.model) is not None
+
+
 def _columns(source: str, labels: tuple[str, ...], model: mujoco.MjModel, where: str) -> tuple[str, list[int]]:
     kind, _, name = source.partition(":")
     if kind in ("qpos", "qvel"):

@@ -13,7 +13,7 @@ from isthmus.sim.reality.reality import Reality
 from isthmus.sim.reality.sensors import SensorErrors
 from isthmus.sim.reality.tables import Unmodelled
 from isthmus.sim.robot import Robot
-from isthmus.sim.sources import target_joints
+from isthmus.sim.sources import on_joints
 
 
 def check(reality: Reality, robot: Robot) -> None:
@@ -27,11 +27,6 @@ def check(reality: Reality, robot: Robot) -> None:
             raise BadInput(f"flip makes no sense for {label} of {robot.name}, which cannot push the other way.")
     Wires(reality.faults, robot.contract)
     SensorErrors(reality.sensors, robot, 1)
-
-
-def on_joints(robot: Robot) -> bool:
-    """Whether a motor of ours drives each joint behind the targets."""
-    return robot.motors.drive != "native" and target_joints(robot, robot.model) is not None
 
 
 def flies(robot: Robot) -> bool:

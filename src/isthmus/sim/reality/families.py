@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from isthmus.errors import BadInput, unknown
-from isthmus.sim.reality.check import flies, on_joints
+from isthmus.sim.reality.check import flies
 from isthmus.sim.reality.engine import physics_step
 from isthmus.sim.reality.gear import Gear
 from isthmus.sim.reality.reality import Reality
 from isthmus.sim.reality.tables import Unmodelled
 from isthmus.sim.robot import Robot
+from isthmus.sim.sources import on_joints
 from isthmus.world import Belief
 
 Rng = np.random.Generator

@@ -11,6 +11,8 @@ import numpy as np
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 130, 12, 42
+NAMES, ROW = 190, 22
+"""Pixels for the names of rows, and between rows."""
 HUES = 8
 """Colours of the page."""
 
@@ -114,14 +116,9 @@ def chart(lines: Sequence[Line], x: str, y: str, title: str, log: bool = True, m
 
 def spans(rows: Sequence[tuple[str, float, float, float, float, bool]], x: str, title: str) -> str:
     """A row each of (name, low, middle, high, value, outside): an interval, and where the value lies."""
-    left, step = 190, 22
-    height = TOP + step * len(rows) + BOTTOM
-    ax = axis(x, [v for row in rows for v in row[1:5]], left, WIDTH - 16)
-    ay = Axis("", 0, 1, start=height - BOTTOM, end=TOP)
-    parts = [grid(ax, ay)]
-    for i, (name, low, middle, high, value, outside) in enumerate(rows):
-        y = TOP + step * (i + 0.5)
-        parts.append(f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{escape(name)}</text>')
+    ax, parts, height = _listed([row[0] for row in rows], x, [v for row in rows for v in row[1:5]])
+    for i, (_, low, middle, high, value, outside) in enumerate(rows):
+        y = _level(i)
         parts.append(f'<line class="span" x1="{ax(low)}" x2="{ax(high)}" y1="{y}" y2="{y}"/>')
         parts.append(f'<line class="middle" x1="{ax(middle)}" x2="{ax(middle)}" y1="{y - 5}" y2="{y + 5}"/>')
         parts.append(f'<circle class="{"far" if outside else "near"}" cx="{ax(value)}" cy="{y}" r="4.5"/>')
@@ -130,23 +127,30 @@ def spans(rows: Sequence[tuple[str, float, float, float, float, bool]], x: str, 
 
 def intervals(rows: Sequence[tuple[str, float, float, float, float | None, bool]], x: str, title: str) -> str:
     """A row each of (name, low, value, high, truth, outside): an interval against the span from 0 to 1."""
-    left, step = 190, 22
-    height = TOP + step * len(rows) + BOTTOM
-    ax = axis(x, [0.0, 1.0, *(v for row in rows for v in row[1:5] if v is not None)], left, WIDTH - 16)
-    ay = Axis("", 0, 1, start=height - BOTTOM, end=TOP)
-    parts = [grid(ax, ay)]
-    for i, (name, low, value, high, truth, outside) in enumerate(rows):
-        y, kind = TOP + step * (i + 0.5), "far" if outside else "near"
-        parts.append(f'<text x="{left - 8}" y="{y + 4}" text-anchor="end">{escape(name)}</text>')
+    ax, parts, height = _listed([row[0] for row in rows], x, [0.0, 1.0, *(v for r in rows for v in r[1:5] if v is not None)])
+    for i, (_, low, value, high, truth, outside) in enumerate(rows):
+        y, kind = _level(i), "far" if outside else "near"
+        wide = max(ax(high) - ax(low), 1.0)
         parts.append(f'<line class="span" x1="{ax(0.0)}" x2="{ax(1.0)}" y1="{y}" y2="{y}"/>')
-        parts.append(
-            f'<rect class="{kind}" x="{ax(low)}" y="{y - 1.5}" width="{max(ax(high) - ax(low), 1.0):.1f}" height="3"/>'
-        )
+        parts.append(f'<rect class="{kind}" x="{ax(low)}" y="{y - 1.5}" width="{wide:.1f}" height="3"/>')
         parts.append(f'<circle class="{kind}" cx="{ax(value)}" cy="{y}" r="4"/>')
         if truth is not None:
-            t = ax(truth)
-            parts.append(f'<path class="truth" d="M{t} {y - 6}l5 6l-5 6l-5 -6z"/>')
+            parts.append(f'<path class="truth" d="M{ax(truth)} {y - 6}l5 6l-5 6l-5 -6z"/>')
     return frame("".join(parts), height=height, title=title)
+
+
+def _level(row: int) -> float:
+    """Pixels from the top to the middle of a row."""
+    return TOP + ROW * (row + 0.5)
+
+
+def _listed(names: Sequence[str], x: str, values: Sequence[float]) -> tuple[Axis, list[str], int]:
+    """The axis, the grid with a name for each row, and the height of a figure of rows."""
+    height = TOP + ROW * len(names) + BOTTOM
+    ax = axis(x, values, NAMES, WIDTH - 16)
+    parts = [grid(ax, Axis("", 0, 1, start=height - BOTTOM, end=TOP))]
+    parts += [f'<text x="{NAMES - 8}" y="{_level(i) + 4}" text-anchor="end">{escape(n)}</text>' for i, n in enumerate(names)]
+    return ax, parts, height
 
 
 def _points(points: Sequence[tuple[float, float]]) -> str:
