@@ -12,6 +12,7 @@ import pytest
 import isthmus.loop
 from isthmus.cli.main import main
 from isthmus.errors import BadInput, Interrupted
+from isthmus.loop import steps
 from isthmus.loop.course import commands, course
 from isthmus.loop.outcome import moved, outcome
 from isthmus.loop.report import write_report
@@ -100,15 +101,15 @@ def test_the_whole_way_in_order(tmp_path):
     robot = Robot()
     story, done = lived(tmp_path, robot)
     first = ["train", "export", "run", "eval", "gap"]
-    assert verbs(robot) == [*first, "identify", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
+    assert verbs(robot) == [*first, "identify", "eval", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
     assert len(done) == len(robot.asked)
     assert story.attempts[-1].certificate.code == 0
     assert story.repairs[0].twin == tmp_path / "1-numbers.twin"
-    assert "--belief" in robot.asked[6]
-    assert "--from" in robot.asked[6]
+    assert "--belief" in robot.asked[7]
+    assert "--from" in robot.asked[7]
 
 
-@pytest.mark.parametrize("at", range(14))
+@pytest.mark.parametrize("at", range(15))
 def test_stopped_anywhere_it_goes_on_and_repeats_nothing(tmp_path, at):
     robot = Robot()
     robot.stop_at = at
@@ -116,8 +117,8 @@ def test_stopped_anywhere_it_goes_on_and_repeats_nothing(tmp_path, at):
         lived(tmp_path, robot)
     robot.stop_at = -1
     lived(tmp_path, robot)
-    assert len(robot.asked) == 14
-    assert len(set(robot.asked)) == 14
+    assert len(robot.asked) == 15
+    assert len(set(robot.asked)) == 15
 
 
 def test_training_that_was_killed_goes_on_and_half_a_file_does_not_stay(tmp_path):
@@ -150,7 +151,7 @@ def test_a_lost_artifact_is_made_again_with_all_that_came_of_it(tmp_path):
     (tmp_path / "1-numbers.twin").unlink()
     robot = Robot()
     lived(tmp_path, robot)
-    assert verbs(robot) == ["identify", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
+    assert verbs(robot) == ["identify", "eval", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
 
 
 def test_a_record_counts_only_for_the_command_that_made_it(tmp_path):
@@ -158,7 +159,7 @@ def test_a_record_counts_only_for_the_command_that_made_it(tmp_path):
     robot = Robot()
     lived(tmp_path, robot, seconds=12.0)
     assert verbs(robot)[0] == "run"
-    assert len(robot.asked) == 12
+    assert len(robot.asked) == 13
 
 
 def test_a_folder_may_be_moved(tmp_path):
@@ -201,6 +202,34 @@ def test_a_policy_that_is_to_blame_is_trained_for_longer_without_a_twin(tmp_path
     again = [a for a in robot.asked if a[0] == "train"][1]
     assert "--belief" not in again
     assert "--width" not in again
+
+
+def test_a_policy_that_fails_in_worlds_of_its_own_twin_learns_to_adapt(tmp_path):
+    robot = Robot("inside")
+    story, _ = lived(tmp_path, robot, rounds=2)
+    assert [r.what for r in story.repairs] == ["numbers", "adapt"]
+    last = [args for args in robot.asked if args[0] == "train"][-1]
+    assert last[4:6] == ("--method", "rma")
+    assert "--from" not in last, "a policy with another memory begins anew"
+    assert last[last.index("--belief") + 1] == str(tmp_path / "1-numbers.twin")
+
+
+def test_a_policy_that_can_do_nothing_on_the_twin_is_not_gone_on_with(tmp_path):
+    robot = Robot()
+    robot.eval = lambda args: (0, {"success": {"rate": 0.0, "low": 0.0, "high": 0.05, "n": 64}})
+    lived(tmp_path, robot)
+    first, again = (args for args in robot.asked if args[0] == "train")
+    assert "--belief" in again
+    assert "--from" not in again
+    assert first[first.index("--steps") + 1] == again[again.index("--steps") + 1]
+
+
+def test_a_teacher_that_was_killed_is_gone_on_with(tmp_path):
+    out = tmp_path / "run"
+    (out / "teacher" / "checkpoints").mkdir(parents=True)
+    (out / "teacher" / "checkpoints" / "1.safetensors").touch()
+    step = Step("train", "", ("train", "pendulum/swingup", "-o", str(out), "--method", "rma"), (out,))
+    assert steps._resumed(step) == ("train", "--resume", "-o", str(out))
 
 
 def test_states_never_seen_widen_the_worlds(tmp_path):

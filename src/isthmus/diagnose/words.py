@@ -25,7 +25,7 @@ NAMED = 0.01
 ACTION: dict[Cause, str] = {
     "nothing": "nothing to repair: `isthmus validate` says whether it is good enough",
     "policy": "train longer, or change the task: it fails in its own simulator",
-    "inside": "`isthmus identify` and train on the twin, or let the policy adapt (`isthmus train --method student`)",
+    "inside": "`isthmus identify` and train on the twin, or let the policy adapt (`isthmus train --method rma`)",
     "states": "train where it was driven: wider starts, commands or disturbances",
     "outside": "`isthmus identify`, then train on the twin; or widen the randomization to hold this number",
     "sensor": "calibrate this sensor or correct it in the robot's bridge; nothing has to be trained again",

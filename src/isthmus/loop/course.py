@@ -3,9 +3,10 @@
     train on the prior -> export -> run and record -> gap
     -> repair -> train on the twin -> export -> validate -> run again -> gap
 
-A repair is what the verdict of `isthmus gap` recommends: nothing, more training, numbers, numbers after an experiment, numbers
-and the physics that is missing. Mistakes that training cannot mend end the loop: they are for a person. Nothing here knows
-what the robot is: it is a link, and of a virtual one a word that is handed on to commands that run or watch it.
+A repair is what the verdict of `isthmus gap` recommends: nothing, more training, numbers, numbers after an experiment,
+numbers and the physics that is missing, a policy that adapts. Mistakes that training cannot mend end the loop: they are for a
+person. Nothing here knows what the robot is: it is a link, and of a virtual one a word that is handed on to commands that run
+or watch it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ WORLDS, WIDE = 512, 2.0
 
 
 USUAL = (
-    *(("train", 60), ("export", 4), ("record", 2), ("watch", 4), ("gap", 30), ("identify", 30), ("residual", 30)),
+    *(("train", 60), ("export", 4), ("record", 2), ("watch", 4), ("gap", 30), ("identify", 30), ("residual", 30), ("judge", 4)),
     *(("train", 30), ("export", 4), ("validate", 4), ("record", 2), ("watch", 4), ("gap", 15), ("worlds", 4), ("worlds", 4)),
 )
 """Steps of a loop that needs everything, and about how long each takes, in any unit."""
@@ -175,15 +176,21 @@ def _hopeless(a: Attempt) -> str:
 def _again(
     s: Settings, task: Task, folder: Path, last: Attempt, repair: Repair, k: int
 ) -> Generator[Step, Done, Attempt | str]:
-    """A policy for the twin, from the one before; or why there is none."""
+    """A policy for the twin, from the one before if that can do anything there; or why there is none."""
     out = folder / f"{k}-twin"
-    options = ("--from", str(last.run), "--kl", "0")
-    options += ("--belief", str(repair.twin)) if repair.twin else ()
+    begins: tuple[str, ...] = ("--from", str(last.run), "--kl", "0")
+    if repair.what == "adapt":
+        begins = ("--method", "rma")
+    elif repair.twin:
+        judged = ("eval", str(last.run), "--twin", str(repair.twin), "--worlds", str(JUDGED), "--seed", str(s.seed + 3))
+        before = yield Step("judge", "what the policy before can do on the twin", judged)
+        begins = () if not before.failed and before.result["success"]["high"] < CANNOT else begins
+    options = begins + (("--belief", str(repair.twin)) if repair.twin else ())
     options += ("--width", f"{WIDER:g}") if repair.what == "wider" else ()
-    where = ("the twin" if repair.twin else "worlds of the prior") + {"wider": ", wider", "longer": ", for longer"}.get(
-        repair.what, ""
-    )
-    trained = yield _train(s, out, options, s.training(1), where)
+    how = {"wider": ", wider", "longer": ", for longer", "adapt": ", to adapt"}.get(repair.what, "")
+    where = ("the twin" if repair.twin else "worlds of the prior") + ("" if begins else ", from nothing") + how
+    # What begins anew takes as long as the first did, where no budget says otherwise.
+    trained = yield _train(s, out, options, s.training(1 if s.budget or "--from" in begins else 0), where)
     if trained.failed:
         return f"training failed: {trained.failed}"
     success = trained.result["evaluation"]["success"]

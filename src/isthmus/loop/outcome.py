@@ -145,6 +145,8 @@ def _did(repair: Repair) -> str:
             return "nothing: this is for a person to repair, no training mends it"
         case "longer":
             return "it was trained for longer"
+        case "adapt":
+            return "it was trained to find out its world and to adapt to it"
         case "wider":
             return "it was trained in a wider range of worlds"
     parts = ["an experiment was chosen and made, and its numbers were found" if repair.probe else "its numbers were found"]

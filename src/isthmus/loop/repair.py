@@ -5,6 +5,7 @@ physics                          the same, always with a law or a force
 cannot tell, or a later round    an experiment is made first
 states, or nothing identified    wider worlds
 policy                           longer training
+inside, of a twin                a policy that adapts: the world is known as well as it can be, and it still fails
 wiring, controller               a person has to do it
 """
 
@@ -39,6 +40,8 @@ def repaired(s: Settings, task: Task, folder: Path, story: Story, k: int) -> Gen
         return Repair(cause, "longer", known)
     if cause == "states":
         return Repair(cause, "wider", known)
+    if cause == "inside" and known and story.repairs[-1].what != "adapt":
+        return Repair(cause, "adapt", known)
     files = tuple(str(p) for a in story.attempts for p in a.recordings)
     probe: Done | None = None
     if cause is None or k > 1:

@@ -139,7 +139,7 @@ def _carried(step: Step, command: Command, begun: bool) -> Done:
 def _resumed(step: Step) -> tuple[str, ...]:
     """The command of a step that was begun before: training goes on, anything else starts anew."""
     out = step.made[0] if step.made else None
-    if step.args[0] == "train" and out is not None and any((out / "checkpoints").glob("*.safetensors")):
+    if step.args[0] == "train" and out is not None and any(out.glob("**/checkpoints/*.safetensors")):
         return ("train", "--resume", "-o", str(out))
     return _anew(step)
 

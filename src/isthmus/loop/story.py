@@ -108,7 +108,7 @@ class Repair:
 
     cause: str | None
     what: str
-    """none, by hand, longer, wider, numbers or experiment."""
+    """none, by hand, longer, wider, adapt, numbers or experiment."""
     twin: Path | None = None
     identified: Done | None = None
     probe: Done | None = None
