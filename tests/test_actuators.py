@@ -22,7 +22,7 @@ def rows(motors: Motors, n: int = 1) -> tuple[Actuators, dict, dict]:
     """An actuator of one motor with its nominal figures and a state at rest, for n worlds."""
     law = Actuators(motors, 1, DT, frozenset())
     figures = {f: np.tile(law.nominal[f], (n, 1)) for f in FIELDS}
-    return law, figures, {k: np.zeros((n, 1)) for k in ("lagged", "rotor", "rotor_speed")}
+    return law, figures, {k: np.zeros((n, 1)) for k in ("lagged", "rotor", "rotor_speed", "touch")}
 
 
 DT = 0.001
@@ -110,16 +110,48 @@ def test_a_spinning_wheel_comes_to_rest_and_never_turns_back():
 
 def test_inside_the_play_of_a_gear_the_link_feels_nothing():
     gap = 0.02
-    law, f, state = rows(Motors("position", (20.0,), (0.5,), backlash=(gap,)))
+    law, f, state = rows(Motors("position", (20.0,), (0.5,), backlash=(gap,), rotor_inertia=(0.01,)))
     for target, felt in ((0.0, 0.0), (0.9 * gap, 0.0), (0.3, 20 * (0.3 - gap)), (-0.3, -20 * (0.3 - gap))):
-        for _ in range(300):
+        for _ in range(2000):
             tau = law.torque(f, state, target * ONE, 0 * ONE, 0 * ONE)
-        assert tau == pytest.approx(felt, abs=1e-9)
-    rigid, f, state = rows(Motors("position", (20.0,), (0.5,)))
+        assert tau == pytest.approx(felt, abs=1e-6)
+
+
+def test_a_gear_without_play_is_the_rigid_one():
+    rigid, f, _ = rows(Motors("position", (20.0,), (0.5,)))
+    _, g, state = rows(Motors("position", (20.0,), (0.5,), rotor_inertia=(0.01,)))
     none = Actuators(Motors("position", (20.0,), (0.5,)), 1, DT, frozenset({"backlash"}))
-    for q, qd in ((0.4, 2.0), (0.4, 30.0), (1.7, -2.0), (1.7, -60.0)):
-        state["rotor"][:] = q - DT * qd
-        assert none.torque(f, state, ONE, q * ONE, qd * ONE) == rigid.torque(f, state, ONE, q * ONE, qd * ONE)
+    for q, qd in ((0.4, 2.0), (0.4, -30.0), (1.7, -2.0), (1.7, 60.0)):
+        state["touch"][:] = 1.0
+        expected = rigid.torque(f, {}, ONE, (q + 0.5 * DT * qd) * ONE, qd * ONE)
+        assert none.torque(g, state, ONE, q * ONE, qd * ONE) == pytest.approx(expected, rel=0.01)
+
+
+def across(link: float, rotor: float, push, start: float = 0.0, steps: int = 600) -> np.ndarray:
+    """Momentum of both, what the motor gave so far and energy, step by step, of a rotor in the play of a link's gear."""
+    law, f, state = rows(Motors("effort", backlash=(0.03,), rotor_inertia=(rotor,)))
+    law.borrowed = True
+    state["rotor_speed"][:] = start
+    q, qd, qdd, given, out = 0 * ONE, 0 * ONE, 0 * ONE, rotor * start, []
+    for step in range(steps):
+        qdd = law.torque(f, state, push(step) * ONE, q, qd, qdd) / (link + rotor)
+        qd = qd + DT * qdd
+        q = q + DT * qd
+        given += push(step) * DT
+        speed = law.encoders(f, state, q, qd)[1].item()
+        out.append((link * qd.item() + rotor * speed, given, 0.5 * (link * qd.item() ** 2 + rotor * speed**2)))
+    return np.array(out)
+
+
+@pytest.mark.parametrize("link", [0.005, 0.05])
+@pytest.mark.parametrize("start", [0.0, 2.0, 7.3])
+@pytest.mark.parametrize("size", [0.0, 0.02, 2.0])
+def test_rotor_and_link_keep_their_momentum_across_the_play(link, start, size):
+    """Coasting, braking or pushing to and fro through the play: what both have is what the motor gave."""
+    both, given, energy = across(link, 0.01, lambda step: -size if step % 200 < 100 else size, start).T
+    assert np.abs(both - given).max() < 0.02 * max(np.abs(given).max(), 1e-6)
+    if size == 0.0:
+        assert energy.max() <= 0.5 * 0.01 * start**2 * (1 + 1e-9), "a hit takes energy, it gives none"
 
 
 @pytest.mark.parametrize("steps", [1, 7, 100])
@@ -169,8 +201,10 @@ def test_a_stiff_spring_is_a_rigid_motor():
 def test_motor_figures_that_do_not_fit_are_refused():
     with pytest.raises(BadInput, match="kp"):
         Actuators(Motors("position", kp=(1.0, 2.0)), 3, DT, frozenset())
-    with pytest.raises(BadInput, match="rotor_inertia"):
-        Actuators(Motors("position", spring=(100.0,)), 1, DT, frozenset())
+    with pytest.raises(BadInput, match="not both"):
+        Actuators(Motors("position", spring=(100.0,), backlash=(0.1,)), 1, DT, frozenset())
+    with pytest.raises(BadInput, match="of ours"):
+        Actuators(Motors("native", spring=(100.0,)), 1, DT, frozenset())
     with pytest.raises(BadInput, match="torque_limit"):
         Actuators(Motors("effort", speed_limit=(30.0,)), 1, DT, frozenset())
 

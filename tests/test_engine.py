@@ -272,6 +272,8 @@ VARIANTS = {
     "spring and lag": {"spring": (400.0,) * 12, "rotor_inertia": (0.01,) * 12, "lag": (0.01,) * 12, "speed_limit": ()},
     "stribeck": {"stribeck": (0.5, 0.2, 0.0) * 4, "stribeck_speed": (0.1,) * 12, "load_friction": (0.1,) * 12},
     "backlash": {"backlash": (0.02, 0.0, 0.005) * 4, "stribeck": (0.2,) * 12},
+    "flex": {"spring": (30.0, 20.0, 25.0) * 4, "lag": (0.01,) * 12},
+    "backlash behind the encoder": {"backlash": (0.02, 0.0, 0.005) * 4, "lag": (0.01,) * 12, "encoder": "link"},
     "weak": {"torque_limit": (3.0,) * 12, "speed_limit": (4.0,) * 12, "coulomb": (0.5,) * 12, "viscous": (0.1,) * 12},
 }
 
@@ -293,8 +295,8 @@ def test_the_motor_law_in_c_equals_numpy(variant, drive):
         contract=dataclasses.replace(base.contract, target=target),
         default=base.default if drive == "position" else (0.0,) * 12,
     )
-    if variant == "backlash" and drive != "position":
-        with pytest.raises(BadInput, match="backlash"):
+    if variant.startswith(("backlash", "spring", "flex")) and drive == "native":
+        with pytest.raises(BadInput, match="backlash and springs"):
             Engine(robot, 3)
         return
     fast, slow = Engine(robot, 3), Engine(robot, 3, compiled=False)
@@ -313,7 +315,7 @@ def test_the_motor_law_in_c_equals_numpy(variant, drive):
             assert np.allclose(getattr(fast, name), getattr(slow, name), rtol=1e-9, atol=1e-10), name
         same = [x.measured(np.random.default_rng(1)) for x in (fast, slow)]
         assert np.allclose(*same, rtol=1e-6, atol=1e-6)
-    for name in ("lagged", "rotor", "rotor_speed"):
+    for name in ("lagged", "rotor", "rotor_speed", "touch"):
         assert np.allclose(fast.view[f"state.{name}"], slow.view[f"state.{name}"], rtol=1e-9, atol=1e-9)
 
 

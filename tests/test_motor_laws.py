@@ -27,6 +27,7 @@ from isthmus.robots import get_robot
 from isthmus.robots.pendulum import ROD, WEIGHT
 from isthmus.sim.actuators import Actuators
 from isthmus.sim.engine import Engine
+from isthmus.sim.robot import FIGURES
 from isthmus.sim.unit import Unit
 from isthmus.world.factors import Uniform
 
@@ -45,7 +46,7 @@ def bench_file(path, unit: Unit, noise: float = 0.02, seconds: float = 40.0, ext
     )
     q = -1.5 + wave(0.4, 2.0)
     u, qd = q + wave(0.25, 4.0), np.gradient(q, DT)
-    motors = {f: (row[i],) for f, row in dataclasses.asdict(robot.driven).items() if f != "drive" and row}
+    motors = {f: (row[i],) for f, row in dataclasses.asdict(robot.driven).items() if f in FIGURES and row}
     law = Actuators(dataclasses.replace(robot.motors, **{f: motors.get(f, ()) for f in motors}, **{
         f: () for f in ("kp", "kd", "torque_limit", "speed_limit", "coulomb", "viscous") if f not in motors
     }), 1, DT / 3, frozenset())  # fmt: skip
@@ -130,8 +131,11 @@ def test_a_few_pieces_that_hold_nearly_all_of_the_error_hide_no_better_law_and_m
 def test_the_ladder_leaves_out_what_makes_no_sense():
     pendulum, go1 = get_robot("pendulum"), get_robot("go1")
     named = lambda robot, labels: {p.name for rung in LADDER for p in params(robot, labels, rung)}
-    assert not {"motor_kp", "motor_backlash", "motor_coulomb"} & named(pendulum, ("hinge",))
+    assert not {"motor_kp", "motor_coulomb"} & named(pendulum, ("hinge",))
+    assert not {"motor_backlash", "motor_spring"} & named(get_robot("cartpole"), ("slider",)), "without a rotor"
+    assert {"motor_backlash", "motor_spring"} <= named(pendulum, ("hinge",))
     assert "motor_backlash" in named(go1, ("FL_calf",))
+    assert "motor_spring" not in named(go1, ("FL_calf",)), "its steps are too long for any spring that is told from rigid"
     assert "motor_coulomb" not in named(go1, ("FL_calf",))
     assert {f"strength_{leg}" for leg in ("FL", "FR", "RL", "RR")} | {"kp", "kd", "action_delay"} <= set(owned(go1))
     assert "sensor_delay" not in owned(go1)
@@ -188,8 +192,8 @@ def test_a_law_with_more_figures_fits_no_worse(monkeypatch):
     noise = np.array([0.001, 0.05])
     found, _ = climb(robot, segments.take(~held), segments.take(held), fixed, noise, ("hinge",), threads=1)
     laws = [t for t in found.tried if t.name != "network"]
-    assert [t.name for t in laws] == ["as believed", "limits", "stribeck", "load"]
-    for below, above in itertools.pairwise(laws):
+    assert [t.name for t in laws] == ["as believed", "limits", "stribeck", "load", "backlash", "flex"]
+    for below, above in itertools.pairwise(t for t in laws if t.name != "flex"):
         assert above.fitted < 1.05 * below.fitted
     assert found.chosen == "as believed"
 
@@ -289,3 +293,23 @@ def test_numbers_that_only_show_together_stay_together_beside_a_law(monkeypatch)
     assert ratio.mean() == pytest.approx(1.0 / (1.0 + ROD / WEIGHT / 2), rel=0.03)
     assert ratio.std() / ratio.mean() < 0.5 * mass.std() / mass.mean()
     assert np.corrcoef(mass, strength)[0, 1] > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("planted", "field", "value"), [("backlash", "backlash", 0.04), ("flex", "spring", 45.0), ("as believed", "", 0.0)]
+)
+def test_a_gear_is_found_by_what_its_rotor_does(monkeypatch, planted, field, value):
+    robot = get_robot("pendulum")
+    truth = dataclasses.replace(robot, unit=Unit(motors={field: (value,)} if field else {}))
+    own = ("joint_friction", "joint_damping")
+    held = robot.prior.fix({n: robot.space[n].nominal for n in robot.space.names if n not in own})
+    episode = record(truth, truth.space.nominal, Waves(truth, 12.0).chirp(high=4.0, part=0.9), seed=2)
+    segments, noise = cut(tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
+    out = np.arange(len(segments)) % 3 == 1
+    monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
+    gears = [r for r in LADDER if r.name in ("backlash", "flex")]
+    found, _ = climb(robot, segments.take(~out), segments.take(out), held, noise, ("hinge",), threads=1, ladder=gears)
+    assert found.chosen == planted
+    if field:
+        assert found.motors[field][0] == pytest.approx(value, rel=0.2)

@@ -125,7 +125,7 @@ def test_a_twin_knows_what_was_believed_before_a_recording(pendulum):
     [
         (Unit(motors={"stribeck": (0.1, 0.1)}), "has 1 motors"),
         (Unit(learned=whole("cartpole").unit.learned), "joint"),
-        (Unit(motors={"backlash": (0.1,)}), "position drive"),
+        (Unit(motors={"backlash": (0.1,), "spring": (9.0,)}), "not both"),
     ],
 )
 def test_a_unit_of_another_robot_is_refused(pendulum, unit, hint):

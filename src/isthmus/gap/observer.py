@@ -56,11 +56,13 @@ class Observer:
     def pull(self, engine: Engine, off: np.ndarray) -> None:
         """Correct the worlds of an engine that is `off` by predicted - measured, (n, components); NaN corrects nothing."""
         off = np.nan_to_num(off)
+        step, change = np.zeros((2, engine.n, engine.model.nv))
         if len(self._position.dofs):
-            step = np.zeros((engine.n, engine.model.nv))
             step[:, self._position.dofs] = -self._position.share * off[:, self._position.components]
             engine.qpos[:] = integrate(self._model, engine.qpos, step)
-        engine.qvel[:, self._velocity.dofs] -= self._velocity.share * off[:, self._velocity.components]
+        change[:, self._velocity.dofs] = -self._velocity.share * off[:, self._velocity.components]
+        engine.qvel[:] += change
+        engine.carry(step, change)
 
 
 class _Part:

@@ -14,10 +14,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isthmus.gap.residual import Residual
 from isthmus.gap.segments import Segments
+from isthmus.gap.starts import suited
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
+from isthmus.identify.descend import FIRST
 from isthmus.identify.fit import fit, free
-from isthmus.identify.ladder import DELAY, LADDER, Rung, extended, owned, params, reopened, settled, without_losses
+from isthmus.identify.ladder import DELAY, GEARS, LADDER, Rung, extended, owned, params, reopened, settled, without_losses
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
 from isthmus.identify.study import misses
@@ -29,6 +32,8 @@ from isthmus.world import Belief, Param, Space
 AS_BELIEVED = "as believed"
 """Name of the law that the robot was believed to have."""
 NETWORK = "network"
+SPRING, SCANNED, STEPS = "motor_spring", 16, 6
+"""Parameter of a law: how stiff a gear is; so many values are looked at before one is fitted, with so many steps of starts."""
 LEAST = 0.02
 """A better law takes at least this share off the error."""
 BLOCKS, HELD_OUT = 10, 5
@@ -99,9 +104,11 @@ def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) 
     laws: dict[str, tuple[Param, ...]] = {}
     bare = replace(robot, space=Space(()), prior=Belief(Space(())), unit=Unit(without_losses(robot, bench.labels)))
     values = np.zeros(0)
-    for i, rung in enumerate(LADDER):
+    # A motor's torque does not show what the gear behind it makes of it.
+    ladder = [r for r in LADDER if not set(r.fields) & set(GEARS)]
+    for i, rung in enumerate(ladder):
         new = params(bare, bench.labels, rung)
-        report(i / (len(LADDER) + 1))
+        report(i / (len(ladder) + 1))
         if not new:
             continue
         extra = (*extra, *new)
@@ -149,20 +156,21 @@ def climb(
     labels = tuple(labels)
     own = tuple(n for n in owned(robot) if n in free(robot, belief))
     open_ = reopened(belief, own)
-    extra: tuple[Param, ...] = ()
     tried: list[Tried] = []
-    found: dict[str, tuple[tuple[Param, ...], np.ndarray]] = {}
-    e = belief.median()
+    found: dict[str, tuple[tuple[Param, ...], np.ndarray]] = {"": ((), belief.median())}
     for i, rung in enumerate((None, *ladder)):
         report(i / (len(ladder) + 2))
         new = params(robot, labels, rung) if rung else ()
         if rung and not new:
             continue
+        extra, e = [at for name, at in found.items() if not rung or name not in rung.without][-1]
         extra = (*extra, *new)
         larger, wide = extended(robot, open_, extra)
         names = (*own, *(p.name for p in extra))
         # From the law below on: the middle of what a motor could lose is far from any motor.
         e = np.concatenate([e, [p.nominal for p in new]])
+        if any(p.name == SPRING for p in new):
+            e = _scanned(larger, train, noise, e, larger.space.index(SPRING), threads)
         e = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads).e if names else e
         name = rung.name if rung else AS_BELIEVED
         values = {n: float(e[larger.space.index(n)]) for n in names}
@@ -187,6 +195,18 @@ def climb(
     wide = reopened(belief if before is None else before, own)
     again = fit(here if network is None else forced, train, wide, noise, names, start=world, rounds=2, threads=threads)
     return actuator, belief.put(again.factor())
+
+
+def _scanned(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, i: int, threads: int) -> np.ndarray:
+    """e with that value of parameter i, of some over its range, that does best: every resonance makes a valley of its own."""
+    param = robot.space.params[i]
+    tries = np.repeat(e[None], SCANNED, axis=0)
+    tries[:, i] = np.geomspace(param.low, param.high, SCANNED)
+    residual = Residual(robot, segments, noise, (), threads)
+    xi = np.zeros((len(segments), len(residual.spread)))
+    slopes = residual.linear(np.zeros(0), e, xi, np.zeros(0), np.full(xi.shape, FIRST)).dx.reshape(len(xi), -1, xi.shape[1])
+    costs = suited(residual, tries, np.broadcast_to(xi, (SCANNED, *xi.shape)), slopes, STEPS).cost.sum(1)
+    return tries[int(np.argmin(costs))]
 
 
 def _relative(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, threads: int) -> np.ndarray:

@@ -160,16 +160,10 @@ def torque(robot: Robot, bench: Bench, space: Space, values: np.ndarray) -> np.n
     u = _delayed(bench.u, delay / bench.dt)
     if actuators.lag:
         u = _lagged(u, f["lag"][:, 0, 0], bench.dt)
-    # The lag is done; all else but backlash has no memory, so that all samples can go at once.
+    # The lag is done; all else has no memory, so that all samples can go at once.
     actuators.lag = False
     q, qd = (np.broadcast_to(x, (k, N, T)) for x in (bench.q, bench.qd))
-    if not actuators.backlash:
-        return actuators.torque(f, {}, u, q, qd)[:, :, WARM:]
-    flat = {name: row[:, :, 0] for name, row in f.items()}
-    state, out = {"rotor": q[:, :, 0].copy()}, np.empty((k, N, T))
-    for t in range(T):
-        out[:, :, t] = actuators.torque(flat, state, u[:, :, t], q[:, :, t], qd[:, :, t])
-    return out[:, :, WARM:]
+    return actuators.torque(f, {}, u, q, qd)[:, :, WARM:]
 
 
 def _lagged(u: np.ndarray, lag: np.ndarray, dt: float) -> np.ndarray:

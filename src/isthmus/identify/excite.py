@@ -107,8 +107,8 @@ class Judge:
         engine, drive = self._engine(self.e[None], c), self.course.drive(orders)
         qpos, qvel, y, sent = [], [], [], []
         for t in range(T):
-            qpos.append(engine.qpos.copy())
-            qvel.append(engine.qvel.copy())
+            for rows, x in zip((qpos, qvel), engine.shown(), strict=True):
+                rows.append(x)
             y.append(engine.noiseless())
             sent.append(drive(t, y[-1]))
             engine.replay(sent[-1])
@@ -149,7 +149,7 @@ class Judge:
         for t in range(orders.shape[1]):
             engine.replay(drive(t, y))
             y = engine.noiseless()
-            over = [(np.abs(engine.ctrl) / effort).max(1) - MARGIN] if self.course.strict else []
+            over = [(np.abs(engine.efforts()) / effort).max(1) - MARGIN] if self.course.strict else []
             for signal in contract.signals:
                 if signal.low and signal.high:
                     low, high = np.array(signal.low), np.array(signal.high)

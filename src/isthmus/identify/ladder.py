@@ -6,14 +6,16 @@ they predict what they were not fitted to.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import mujoco
 import numpy as np
 
 from isthmus.data.contract import NO_LIMIT
-from isthmus.sim.actuators import ABSENT, FIELDS, Actuators
+from isthmus.sim.actuators import ABSENT, FIELDS, SPRING_STEPS, Actuators
 from isthmus.sim.robot import Robot
 from isthmus.sim.unit import Unit
 from isthmus.world import Belief, Param, Target
@@ -25,6 +27,8 @@ class Rung:
     name: str
     fields: tuple[str, ...]
     doc: str
+    without: tuple[str, ...] = ()
+    """Rungs below that it does not build on."""
 
 
 LADDER = (
@@ -35,13 +39,20 @@ LADDER = (
     Rung("lag", ("lag", "action_delay"), "answers late"),
     Rung("stribeck", ("stribeck", "stribeck_speed"), "sticks more at rest than it slides"),
     Rung("load", ("load_friction",), "loses more under load"),
-    Rung("backlash", ("backlash",), "has play in its gear"),
+    Rung("backlash", ("backlash",), "has play in its gear", ("stribeck", "load")),
+    Rung("flex", ("spring",), "has a gear that bends", ("stribeck", "load", "backlash")),
 )
+GEARS = ("backlash", "spring")
+"""Figures of which a motor has one at most."""
 LOSSES = ("viscous", "coulomb", "lag", "stribeck", "load_friction", "backlash")
 TORQUE, SPEED = 1.0, 10.0
 """N·m and rad/s of a motor of which neither is known."""
 MOST_DELAY = 0.1
 """s"""
+ROOM = 16.0
+"""Times that the stiffest spring is softer than one which turns by a rad per step."""
+SPAN = 10.0
+"""Softest and stiffest spring that are told apart from rigid differ at least by so much."""
 DELAY = "motor_action_delay"
 """Parameter of a law: how long a command takes."""
 
@@ -100,7 +111,7 @@ def params(robot: Robot, labels: Sequence[str], rung: Rung) -> tuple[Param, ...]
     }
     found = []
     for field in rung.fields:
-        if field in known or (field in ("kp", "kd", "backlash") and drive != "position"):
+        if field in known or (field in ("kp", "kd") and drive != "position"):
             continue
         # The gains of a position drive say all that its strength could say, until its torque runs out.
         if field == "strength" and drive == "position":
@@ -112,6 +123,13 @@ def params(robot: Robot, labels: Sequence[str], rung: Rung) -> tuple[Param, ...]
                 found.append(Param(name, "1", 1.0, 1 / factor, factor, (f"{motors}/{field}",), "log", "scale"))
         elif field == "stribeck_speed":
             found.append(Param(name, "rad/s", ABSENT[field], 0.01, 5.0, (f"{motors}/{field}",), "log"))
+        elif field in GEARS and not _geared(robot, field, labels):
+            continue
+        elif field == "spring":
+            if (stiffest := _stiffest(robot, labels)) > SPAN * torque:
+                known = nominal[field][which].mean()
+                at = float(np.clip(known, torque, stiffest) if np.isfinite(known) else np.sqrt(torque * stiffest))
+                found.append(Param(name, "N·m/rad", at, torque, stiffest, (f"{motors}/{field}",), "log"))
         elif field == "action_delay":
             found.append(Param(name, "s", 0.0, 0.0, MOST_DELAY, ("link:.*/action_delay",)))
         else:
@@ -119,6 +137,29 @@ def params(robot: Robot, labels: Sequence[str], rung: Rung) -> tuple[Param, ...]
             now = float(np.clip(nominal[field][which].mean(), low, high))
             found.append(Param(name, unit, now, low, high, (f"{motors}/{field}",)))
     return tuple(found)
+
+
+def _rotors(robot: Robot, labels: Sequence[str]) -> np.ndarray:
+    """Inertia of the rotors of these motors, which are on joints, kg·m²; 0 where the model has none."""
+    return np.array([robot.model.joint(label).armature[0] for label in labels])
+
+
+def _geared(robot: Robot, field: str, labels: Sequence[str]) -> bool:
+    """Whether motors can have this gear: rotors, no other gear, and springs in all of them or none."""
+    other = next(g for g in GEARS if g != field)
+    if (figures(robot)[other] != ABSENT[other]).any() or (field == "spring" and len(labels) < robot.contract.target.size):
+        return False
+    return bool(_rotors(robot, robot.contract.target.labels).all())
+
+
+def _stiffest(robot: Robot, labels: Sequence[str]) -> float:
+    """N·m/rad of a spring behind these motors that physics steps can follow, with some room."""
+    model, inertia = copy.deepcopy(robot.model), _rotors(robot, labels)
+    dofs = [int(model.joint(label).dofadr[0]) for label in labels]
+    model.dof_armature[dofs] = 0.0
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    link, step = 1.0 / model.dof_invweight0[dofs].max(), float(model.opt.timestep)
+    return min(link / step**2, float(inertia.min()) * (SPRING_STEPS / step) ** 2) / ROOM
 
 
 def reopened(belief: Belief, names: Sequence[str]) -> Belief:

@@ -23,7 +23,7 @@ from isthmus.sim.actuators import FIELDS, Actuators, lag_step
 from isthmus.sim.delay import arrived, read_late, sent_kept, steps_kept
 from isthmus.sim.features import remembered
 from isthmus.sim.robot import Robot, compile_spec
-from isthmus.sim.sources import column_sources, compact, target_joints, unrotate
+from isthmus.sim.sources import at_rotors, column_sources, compact, target_joints, unrotate
 from isthmus.sim.table import Forces
 
 SPEED_CEILING = 500.0
@@ -105,7 +105,13 @@ class Engine:
 
     def _layout(self, model: mujoco.MjModel) -> tuple[list[tuple[str, list[int]]], tuple[list[int], list[int]] | None]:
         """Where signals and the joints behind the targets are found: see `sources`."""
-        return column_sources(self.robot, model), target_joints(self.robot, model)
+        sources, joints = column_sources(self.robot, model), target_joints(self.robot, model)
+        if self.actuators.borrowed and (joints is None or not (model.dof_armature[joints[1]] > 0).all()):
+            where = "motors without joints" if joints is None else "joints without armature"
+            raise BadInput(f"backlash and springs need rotors: {self.robot.name} has {where}.")
+        if self.actuators.at_rotors and joints is not None:
+            sources = at_rotors(sources, joints)
+        return sources, joints
 
     # e --------------------------------------------------------------------------------------------------------
 
@@ -131,6 +137,8 @@ class Engine:
             source = self.model.opt if name.startswith("opt.") else self.model
             nominal[name] = np.array(getattr(source, name.removeprefix("opt.")), dtype=float).ravel()
             arrays[name] = self.batch.expand(name).reshape(n, -1)
+        if self.actuators.borrowed and "dof_armature" not in self._varied:
+            self._lend(self.batch.expand("dof_armature").reshape(n, -1), self.all)
         self._inertia = bind.Inertia(self._writes, self.model, self.robot)
         if self._inertia:
             self._inertial = {f: self.batch.expand(f) for f in self._inertia.FIELDS}
@@ -143,11 +151,24 @@ class Engine:
         self.robot.space.check(e)
         self.e[ids] = e
         self.binding.apply(e, ids)
+        if self.actuators.borrowed and "dof_armature" in self._varied:
+            self._lend(self.binding.arrays["dof_armature"], ids)
         if self._inertia:
             self._inertia.apply(self.binding.arrays, self._inertial, ids)
         if self._derives:
             self.batch.set_const(ids)
         self._wire(ids)
+
+    def _lend(self, armature: np.ndarray, ids: np.ndarray) -> None:
+        """Give rotors of worlds `ids` the armature of their joints, rows of (n or 1, nv). With a spring the links lose it.
+
+        A rotor in a play is most of the time one body with its link, and stays part of its inertia.
+        """
+        assert self.joints is not None
+        rows = ids if len(armature) == self.n else np.array([0])
+        self._motors[ids, FIELDS.index("rotor_inertia")] = armature[rows][:, self.joints[1]]
+        if self.actuators.spring:
+            armature[np.ix_(rows, np.arange(armature.shape[1])[self.joints[1]])] = 0.0
 
     def _wire(self, ids: np.ndarray) -> None:
         """Copy the numbers of motors and link into the worlds' own rows."""
@@ -167,6 +188,7 @@ class Engine:
     ) -> None:
         """Start worlds `ids` at (qpos, qvel), by default at home and at rest, with motors and buffers settled.
 
+        Where encoders are on rotors of their own, qpos is what they show, and links are as far off as motors push them.
         `sent`, (k, past, m), are the targets that were sent before, newest first; by default the one that holds home.
         """
         self.batch.reset(ids, stage=int(mujoco.mjtStage.mjSTAGE_NONE))
@@ -178,13 +200,49 @@ class Engine:
         self.view["targets"][ids] = sent[:, np.minimum(np.arange(self.wiring.sent), sent.shape[1] - 1)]
         self._motor_state["lagged"][ids] = self._lagged(ids, sent)
         if self.joints is not None:
-            self._motor_state["rotor"][ids] = self.qpos[ids][:, self.joints[0]]
+            self._settle(ids)
         self.view["memory"][ids] = self._remembered(ids)[:, None]
         self.push(np.zeros((len(ids), self.model.nv)), ids)
         self.batch.forward(ids)
         self.view["last"][ids] = -1.0
         self.view["ring"][ids] = self._raw(ids)[:, None]
         self.blown[ids] = False
+
+    def _settle(self, ids: np.ndarray) -> None:
+        """Rotors go with their links, or links with their rotors where these are what is seen."""
+        assert self.joints is not None
+        theta, speed = self.qpos[ids][:, self.joints[0]], self.qvel[ids][:, self.joints[1]]
+        self._motor_state["rotor"][ids], self._motor_state["rotor_speed"][ids] = theta, speed
+        if self.actuators.at_rotors:
+            f = {name: row[ids] for name, row in self._fields.items()}
+            now = arrived(self.view["targets"][ids], self.view["action_delay"][ids], 0, self.robot.substeps, self.dt)
+            u = self._motor_state["lagged"][ids] if self.actuators.lag else now
+            links, touch = self.actuators.settled(f, u, theta, speed)
+            self.qpos[np.ix_(ids, np.arange(self.qpos.shape[1])[self.joints[0]])] = links
+            self._motor_state["touch"][ids] = touch
+
+    def efforts(self, ids: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Torques that motors give now, (k, m): what acts on the joints, but behind a gear, where teeth and springs do."""
+        if not self.actuators.geared or self.joints is None:
+            return self.ctrl[ids]
+        f, state = ({name: row[ids] for name, row in rows.items()} for rows in (self._fields, self._motor_state))
+        u = state["lagged"] if self.actuators.lag else self.view["targets"][ids][:, 0]
+        seen = self.actuators.encoders(f, state, self.qpos[ids][:, self.joints[0]], self.qvel[ids][:, self.joints[1]])
+        return self.actuators.motor(f, u, *seen)
+
+    def shown(self) -> tuple[np.ndarray, np.ndarray]:
+        """(qpos, qvel) as `reset` takes them: with driven joints as their encoders show them."""
+        qpos, qvel = self.qpos.copy(), self.qvel.copy()
+        if self.actuators.at_rotors and self.joints is not None:
+            q, v = self.joints
+            qpos[:, q], qvel[:, v] = self.actuators.encoders(self._fields, self._motor_state, qpos[:, q], qvel[:, v])
+        return qpos, qvel
+
+    def carry(self, dq: np.ndarray, dv: np.ndarray) -> None:
+        """Rotors that are seen go along with joints that were moved by hand, by (n, nv) each."""
+        if self.actuators.at_rotors and self.joints is not None:
+            self._motor_state["rotor"] += dq[:, self.joints[1]]
+            self._motor_state["rotor_speed"] += dv[:, self.joints[1]]
 
     def push(self, force: np.ndarray, ids: np.ndarray) -> None:
         """Generalised forces, (k, nv), on worlds `ids` from now on, on top of learned ones."""
@@ -239,8 +297,10 @@ class Engine:
         if not self.compiled:
             self._note()
             u = arrived(self.view["targets"], self.view["action_delay"], s, self.robot.substeps, self.dt)
-            q, qd = (None, None) if self.joints is None else (self.qpos[:, self.joints[0]], self.qvel[:, self.joints[1]])
-            self.ctrl[:] = self.actuators.torque(self._fields, self._motor_state, u, q, qd)
+            q = qd = qdd = None
+            if self.joints is not None:
+                q, qd, qdd = self.qpos[:, self.joints[0]], self.qvel[:, self.joints[1]], self.qacc[:, self.joints[1]]
+            self.ctrl[:] = self.actuators.torque(self._fields, self._motor_state, u, q, qd, qdd)
             if self.forces:
                 self._act(u, q, qd)
         self._physics(1)
@@ -268,6 +328,11 @@ class Engine:
         return np.concatenate([self._source(array, columns, ids) for array, columns, _ in self._sources], axis=1)
 
     def _source(self, array: str, columns: slice | np.ndarray, ids: np.ndarray | slice) -> np.ndarray:
+        if array in ("rotor", "rotor_speed"):
+            assert self.joints is not None
+            f, state = ({name: row[ids] for name, row in rows.items()} for rows in (self._fields, self._motor_state))
+            seen = self.actuators.encoders(f, state, self.qpos[ids][:, self.joints[0]], self.qvel[ids][:, self.joints[1]])
+            return seen[array == "rotor_speed"][:, columns]
         values = getattr(self, array)[ids][:, columns]
         if array != "qacc":
             return values

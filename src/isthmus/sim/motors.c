@@ -14,10 +14,10 @@ enum { I_MARK, I_MOTORS, I_DRIVE, I_FLAGS, I_SUBSTEPS, I_SENT, I_DEPTH, I_WIDTH,
        I_MEMORY, I_PAST, I_FORCE, I_LEARNED, I_STICTION, I_INNER, I_BLOCKS, I_TABLE };
 enum { U_TICK, U_LAST, U_DELAY, U_SENSOR_DELAY };
 enum { KP, KD, STRENGTH, TORQUE, SPEED, COULOMB, VISCOUS, LAG, SPRING, ROTOR, STRIBECK, STRIBECK_SPEED, LOAD, BACKLASH };
-enum { LAGGED, THETA, OMEGA };
+enum { LAGGED, THETA, OMEGA, TOUCH };
 enum { POSITION, EFFORT, NATIVE };
-enum { ACCELERATION = 3 };
-enum { F_LAG = 1, F_LINE = 2, F_FRICTION = 4, F_SPRING = 8, F_JOINTS = 16, F_RICH = 32, F_BACKLASH = 64 };
+enum { ACCELERATION = 3, ROTOR_ANGLE, ROTOR_SPEED };
+enum { F_LAG = 1, F_LINE = 2, F_FRICTION = 4, F_SPRING = 8, F_JOINTS = 16, F_RICH = 32, F_BACKLASH = 64, F_BORROWED = 128 };
 
 static double clip(double x, double low, double high) { return x < low ? low : (x > high ? high : x); }
 
@@ -39,16 +39,43 @@ static double motor(double u, double q, double qd, const double* p, int m, int d
   return clip(demand, clip(-limit - slope, -limit, limit), clip(limit - slope, -limit, limit));
 }
 
-// The motor's side of a gear with play follows its target; the link feels it where the teeth touch.
-static double through_play(double u, double q, double qd, const double* p, int m, int flags, double dt, mjtNum* rotor,
-                           int advance) {
-  const double theta = u + exp(-dt * p[KP * m] / p[KD * m]) * (*rotor - u);
-  const double low = q - p[BACKLASH * m], high = q + p[BACKLASH * m], held = clip(theta, low, high);
-  if (advance) *rotor = held;
-  const double tau = motor(u, held, qd, p, m, POSITION, flags);
-  if (theta >= high) return tau > 0.0 ? tau : 0.0;
-  if (theta <= low) return tau < 0.0 ? tau : 0.0;
-  return 0.0;
+// What encoders on rotors show: with play, the link's angle and speed where the teeth touch.
+static double rotor_angle(const double* p, const mjtNum* state, int m, int flags, double q) {
+  if (flags & F_SPRING) return state[THETA * m];
+  const double play = p[BACKLASH * m], touch = state[TOUCH * m];
+  return touch != 0.0 ? q + touch * play : clip(state[THETA * m], q - play, q + play);
+}
+
+static double rotor_speed(const mjtNum* state, int m, double qd) { return state[TOUCH * m] != 0.0 ? qd : state[OMEGA * m]; }
+
+// A rotor inside the play of its gear; at either end it goes on with the link, which gets its momentum.
+static double through_play(double u, double q, double qd, const double* p, int m, int drive, int flags, double stiction, double dt,
+                           int inner, mjtNum* state, double taken, int advance) {
+  const double h = dt / inner, play = p[BACKLASH * m];
+  const double J = p[ROTOR * m] > h * p[KD * m] ? p[ROTOR * m] : h * p[KD * m];
+  const int free = state[TOUCH * m] == 0.0;
+  double theta = rotor_angle(p, state, m, flags, q), omega = rotor_speed(state, m, qd), side = 0.0, hit = 0.0, passed = 0.0;
+  if (!free) taken = 0.0;
+  for (int k = 0; k < inner; k++) {
+    const double link = q + qd * ((k + 1) * h);
+    const double tau = motor(u, theta, omega, p, m, drive, flags);
+    omega = omega + (tau - friction(omega, tau, p, m, flags, stiction)) * (h / J);
+    theta = theta + h * omega;
+    side = 0.0;
+    if (theta >= link + play && omega >= qd) side = 1.0;
+    if (theta <= link - play && omega <= qd) side = -1.0;
+    if (free && hit == 0.0) hit = side;
+    if (hit != 0.0) side = hit;
+    if (side != 0.0) {
+      passed += J * (omega - qd);
+      omega = qd;
+    } else {
+      passed += taken * h;
+    }
+    theta = hit != 0.0 ? link + hit * play : clip(theta, link - play, link + play);
+  }
+  if (advance) { state[THETA * m] = theta; state[OMEGA * m] = omega; state[TOUCH * m] = side; }
+  return passed / dt;
 }
 
 #include "forces.h"
@@ -107,8 +134,12 @@ static void motors(const mjtNum* w, const mjtNum* qcol, const mjtNum* vcol, mjtN
   for (int i = 0; i < m; i++) {
     const mjtNum* p = params + i;
     double q = data->qpos[(int)qcol[i]], qd = data->qvel[(int)vcol[i]];
-    double tau = flags & F_BACKLASH ? through_play(out[i], q, qd, p, m, flags, dt, state + THETA * m + i, advance)
-                                    : motor(out[i], q, qd, p, m, drive, flags);
+    if (flags & F_BACKLASH) {
+      out[i] = through_play(out[i], q, qd, p, m, drive, flags, stiction, dt, inner, state + i,
+                            flags & F_BORROWED ? p[ROTOR * m] * data->qacc_warmstart[(int)vcol[i]] : 0.0, advance);
+      continue;
+    }
+    double tau = motor(out[i], q, qd, p, m, drive, flags);
     out[i] = flags & F_FRICTION ? tau - friction(qd, tau, p, m, flags, stiction) : tau;
   }
 }
@@ -132,6 +163,13 @@ void isthmus_control(const mjModel* model, mjData* data) {
     const int array = (int)block[0], start = (int)block[1], count = (int)block[2];
     if (array == ACCELERATION) {
       accelerometer(model, data, start, slot);
+    } else if (array == ROTOR_ANGLE || array == ROTOR_SPEED) {
+      for (int k = start; k < start + count; k++) {
+        const mjtNum* own = user + (int)w[I_STATE] + k;
+        *slot++ = array == ROTOR_SPEED ? rotor_speed(own, m, data->qvel[(int)vcol[k]])
+                                       : rotor_angle(user + (int)w[I_PARAMS] + k, own, m, (int)w[I_FLAGS], data->qpos[(int)qcol[k]]);
+      }
+      slot -= count;
     } else {
       const mjtNum* from = array == 0 ? data->qpos : (array == 1 ? data->qvel : data->sensordata);
       for (int k = 0; k < count; k++) slot[k] = from[start + k];

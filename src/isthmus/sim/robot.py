@@ -19,6 +19,7 @@ from isthmus.world import Belief, Space
 from isthmus.world.inertia import PAYLOAD_RADIUS
 
 Drive = Literal["position", "effort", "native"]
+Encoder = Literal["rotor", "link"]
 
 
 @dataclass(frozen=True)
@@ -45,17 +46,19 @@ class Motors:
     spring: tuple[float, ...] = ()
     """Stiffness between gearbox and link, N·m/rad; empty means rigid."""
     rotor_inertia: tuple[float, ...] = ()
-    """Reflected inertia on the motor's side of the spring, kg·m²; needed with `spring`."""
+    """Reflected inertia on the motor's side of a spring or a play, kg·m²; empty takes the joints' armature."""
     stribeck: tuple[float, ...] = ()
     """Friction at rest on top of `coulomb`, N·m, which is gone at a few times `stribeck_speed`, rad/s."""
     stribeck_speed: tuple[float, ...] = ()
     load_friction: tuple[float, ...] = ()
     """Part of the motor's torque that is lost to friction."""
     backlash: tuple[float, ...] = ()
-    """Play of the gear to either side, rad; position drives only."""
+    """Play of the gear to either side, rad."""
+    encoder: Encoder = "rotor"
+    """Which side of a play or a spring the joints' signals show. The motor controller is on the rotor in any case."""
 
 
-FIGURES = tuple(f.name for f in fields(Motors) if f.name != "drive")
+FIGURES = tuple(f.name for f in fields(Motors) if f.name not in ("drive", "encoder"))
 
 
 @dataclass(frozen=True)

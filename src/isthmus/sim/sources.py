@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import mujoco
 import numpy as np
 
@@ -31,6 +33,14 @@ def column_sources(robot: Robot, model: mujoco.MjModel) -> list[tuple[str, list[
             raise BadInput(f"signal {signal.name!r} of {robot.name} has {signal.size} labels but {len(columns)} values.")
         found.append((array, columns))
     return found
+
+
+def at_rotors(sources: list[tuple[str, list[int]]], joints: tuple[list[int], list[int]]) -> list[tuple[str, list[int]]]:
+    """The same, with driven joints seen on the motor's side of their gears; `joints` as of `target_joints`."""
+    driven = {("qpos", c): ("rotor", i) for i, c in enumerate(joints[0])}
+    driven |= {("qvel", c): ("rotor_speed", i) for i, c in enumerate(joints[1])}
+    seen = [[driven.get((array, c), (array, c)) for c in columns] for array, columns in sources]
+    return [(array, [c for _, c in run]) for row in seen for array, run in groupby(row, key=lambda at: at[0])]
 
 
 def compact(columns: list[int]) -> slice | np.ndarray:

@@ -19,8 +19,8 @@ from isthmus.sim.actuators import FIELDS, SPRING_STEPS, STICTION_SPEED
 
 MARK = 19150815.0
 TICK, LAST, ACTION_DELAY, SENSOR_DELAY, HEAD = range(5)
-STATES = ("lagged", "rotor", "rotor_speed")
-_ARRAYS = {"qpos": 0, "qvel": 1, "sensordata": 2, "qacc": 3}
+STATES = ("lagged", "rotor", "rotor_speed", "touch")
+_ARRAYS = {"qpos": 0, "qvel": 1, "sensordata": 2, "qacc": 3, "rotor": 4, "rotor_speed": 5}
 _DRIVES = {"position": 0, "effort": 1, "native": 2}
 
 

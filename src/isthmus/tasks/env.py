@@ -300,7 +300,7 @@ class Env:
             qvel=qvel,
             joint_pos=joint_pos,
             joint_vel=joint_vel,
-            torque=torch.from_numpy(engine.ctrl[ids]).float(),
+            torque=torch.from_numpy(engine.efforts(ids)).float(),
             target=self.sent[0, ids],
             last_target=self.sent[1, ids],
             older_target=self.sent[2, ids],

@@ -3,6 +3,7 @@
     model = "robot.xml"            # beside this file; or "menagerie:unitree_go2"
     rate = 50                      # control ticks per second
     drive = "position"             # position, effort or native
+    encoder = "rotor"              # or "link": which side of a gear with play angles are measured on
     kp = 30                        # or a table by joint; a name may be a regular expression
     kd = { ".*_hip_joint" = 0.5, ".*" = 0.8 }
     feet = ["FL", "FR", "RL", "RR"]
@@ -31,7 +32,7 @@ from isthmus.files import read_toml
 MAX_CONFIG_BYTES = 1024 * 1024
 LARGEST = 1e6
 """Of any number here, in SI units: nothing that we simulate is larger."""
-DRIVES = ("position", "effort", "native")
+DRIVES, ENCODERS = ("position", "effort", "native"), ("rotor", "link")
 PerJoint = float | Mapping[str, float]
 
 
@@ -60,6 +61,8 @@ class Config:
     """Control ticks per second; the nearest whole number of physics steps is taken."""
     drive: str = ""
     """Empty: position if gains are given, effort for plain motors, native for any other actuator."""
+    encoder: str = "rotor"
+    """Which side of a gear with play angles are measured on."""
     kp: PerJoint | None = None
     kd: PerJoint | None = None
     torque_limit: PerJoint | None = None
@@ -161,10 +164,13 @@ def _flag(value: Any, where: str) -> bool:
     return value
 
 
-def _drive(value: Any, where: str) -> str:
-    if value not in DRIVES:
-        raise unknown("drive", str(value), DRIVES, where)
-    return value
+def _one_of(what: str, names: tuple[str, ...]) -> Callable[[Any, str], str]:
+    def check(value: Any, where: str) -> str:
+        if value not in names:
+            raise unknown(what, str(value), names, where)
+        return value
+
+    return check
 
 
 def _table(value: Any, where: str) -> dict[str, Any]:
@@ -236,7 +242,8 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     "model": _text,
     "name": _name,
     "rate": _positive,
-    "drive": _drive,
+    "drive": _one_of("drive", DRIVES),
+    "encoder": _one_of("encoder", ENCODERS),
     "kp": _gain,
     "kd": _gain,
     "torque_limit": _gain,

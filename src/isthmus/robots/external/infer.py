@@ -52,7 +52,7 @@ def motors_of(found: tuple[Actuator, ...], drive: Drive, config: Config) -> Moto
     given = [a.limit if on_joints(found) else max(abs(a.ctrl[0]), abs(a.ctrl[1])) for a in found]
     limit = tuple(own.get(n, g) for n, g in zip(names, given, strict=True))
     if drive == "effort":
-        return Motors("effort", torque_limit=limit)
+        return Motors("effort", torque_limit=limit, encoder=config.encoder)  # type: ignore[arg-type]
     gains: dict[str, tuple[float, ...]] = {}
     for what, value in (("kp", config.kp), ("kd", config.kd)):
         table = per_joint(value, names, what, config.where) if value is not None else {}
@@ -60,7 +60,7 @@ def motors_of(found: tuple[Actuator, ...], drive: Drive, config: Config) -> Moto
     for joint, kp in zip(names, gains["kp"], strict=True):
         if kp <= 0:
             raise BadInput(f"{config.where}: drive 'position' needs a kp above zero for joint {joint!r}.")
-    return Motors("position", **gains, torque_limit=limit)
+    return Motors("position", **gains, torque_limit=limit, encoder=config.encoder)  # type: ignore[arg-type]
 
 
 def limits_of(

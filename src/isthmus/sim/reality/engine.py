@@ -101,8 +101,9 @@ class RealEngine(Engine):
         sources, joints = super()._layout(model)
         if self.gear is None or joints is None:
             return sources, joints
-        seen = [(a, self.gear.rotor_columns(c, a) if a in ("qpos", "qvel") else c) for a, c in sources]
-        return seen, (self.gear.rotor_columns(joints[0], "qpos"), self.gear.rotor_columns(joints[1], "qvel"))
+        if self.specimen.motors.encoder == "rotor":
+            sources = [(a, self.gear.rotor_columns(c, a) if a in ("qpos", "qvel") else c) for a, c in sources]
+        return sources, (self.gear.rotor_columns(joints[0], "qpos"), self.gear.rotor_columns(joints[1], "qvel"))
 
     # e and episodes -------------------------------------------------------------------------------------------
 

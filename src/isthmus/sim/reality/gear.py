@@ -5,8 +5,9 @@ together by a spring with a dead zone:
 
     J θ̈ = motor(θ, θ̇) - s        (M q̈ + …) = s + …        s = k · (what of θ - q lies outside ± play / 2) + c (θ̇ - q̇)
 
-Without flex the ends of the play are hard: a constraint instead of a spring. Encoder and motor controller are on the
-rotor, so joint signals show θ. Rotors come after all joints of the model, so that no other number moves its place.
+Without flex the ends of the play are hard: a constraint instead of a spring. The motor controller is on the rotor, and
+joint signals show θ where the robot has its encoders there. Rotors come after all joints of the model, so that no other
+number moves its place.
 """
 
 from __future__ import annotations
