@@ -161,8 +161,7 @@ def cases(walker: Path | None) -> dict[str, Case]:
             "go1/walk",
             2_000_000,
             joints=("root",),
-            fitted=(0,),
-            learned=(0,),
+            fitted=(0, 1),
             only=("payload", "com_x", "com_z", "ground_friction", "contact_time", "kp", "kd", "joint_friction", "action_delay"),
             onward=True,
         )
