@@ -76,7 +76,7 @@ class Robot:
         return 0, {"parameters": {"payload": found}, "error": {"after": {"fitted": 1.0, "held_out": self.left}}}
 
     def actuator(self, args):
-        return 0, {"law": "stribeck"}
+        return 0, {"law": "stribeck", "tried": [{"law": "stribeck", "values": {"strength": 1.0, "motor_stribeck": 0.4}}]}
 
     def residual(self, args):
         return (0, {"kept": True}) if self.kept else (1, {"kept": False})
@@ -244,6 +244,13 @@ def test_what_numbers_leave_is_learned_where_it_acts(tmp_path, task, verb):
     story, _ = lived(tmp_path, robot, task)
     assert verb in verbs(robot)
     assert story.repairs[0].twin == tmp_path / f"1-{verb}.twin"
+
+
+def test_the_law_that_was_found_is_told_with_its_figures(tmp_path):
+    story, _ = lived(tmp_path, Robot("physics"))
+    assert any(
+        "(stribeck: stribeck 0.4)" in line for line in outcome(story, get_task("pendulum/swingup").robot.space, None).sentences
+    )
 
 
 def test_a_force_that_does_not_help_is_not_trained_with(tmp_path):

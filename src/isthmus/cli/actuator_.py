@@ -144,7 +144,7 @@ def _record(args: Args, robot: Robot, found: Actuator, inputs: list[str], second
 
 
 def _tell(robot: Robot, found: Actuator) -> None:
-    from isthmus.identify.ladder import LADDER
+    from isthmus.identify.ladder import FIGURE, LADDER
 
     doc = {rung.name: rung.doc for rung in LADDER} | {"network": "and what a network finds on top"}
     unit = "N·m" if found.unit == "N·m" else "error / noise"
@@ -158,7 +158,7 @@ def _tell(robot: Robot, found: Actuator) -> None:
         )
     )
     chosen = next(t for t in found.tried if t.name == found.chosen)
-    rows = [[name.removeprefix("motor_"), f"{value:.4g}"] for name, value in chosen.values.items()]
+    rows = [[name.removeprefix(FIGURE), f"{value:.4g}"] for name, value in chosen.values.items()]
     show.out.print(show.table("", ["figure", "found"], rows, right=(1,)))
     if found.learned is None:
         show.say("A network does not predict better what it was not fitted to: none is needed.")

@@ -20,7 +20,19 @@ from isthmus.gap.starts import suited
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
 from isthmus.identify.descend import FIRST
 from isthmus.identify.fit import fit, free
-from isthmus.identify.ladder import DELAY, GEARS, LADDER, Rung, extended, owned, params, reopened, settled, without_losses
+from isthmus.identify.ladder import (
+    DELAY,
+    FIGURE,
+    GEARS,
+    LADDER,
+    Rung,
+    extended,
+    owned,
+    params,
+    reopened,
+    settled,
+    without_losses,
+)
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
 from isthmus.identify.study import misses
@@ -32,7 +44,7 @@ from isthmus.world import Belief, Param, Space
 AS_BELIEVED = "as believed"
 """Name of the law that the robot was believed to have."""
 NETWORK = "network"
-SPRING, SCANNED, STEPS = "motor_spring", 16, 6
+SPRING, SCANNED, STEPS = f"{FIGURE}spring", 16, 6
 """Parameter of a law: how stiff a gear is; so many values are looked at before one is fitted, with so many steps of starts."""
 LEAST = 0.02
 """A better law takes at least this share off the error."""

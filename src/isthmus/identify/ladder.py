@@ -53,7 +53,9 @@ ROOM = 16.0
 """Times that the stiffest spring is softer than one which turns by a rad per step."""
 SPAN = 10.0
 """Softest and stiffest spring that are told apart from rigid differ at least by so much."""
-DELAY = "motor_action_delay"
+FIGURE = "motor_"
+"""What names of parameters of a law begin with."""
+DELAY = f"{FIGURE}action_delay"
 """Parameter of a law: how long a command takes."""
 
 
@@ -116,7 +118,7 @@ def params(robot: Robot, labels: Sequence[str], rung: Rung) -> tuple[Param, ...]
         # The gains of a position drive say all that its strength could say, until its torque runs out.
         if field == "strength" and drive == "position":
             continue
-        name = f"motor_{field}"
+        name = f"{FIGURE}{field}"
         if field in scales:
             if np.isfinite(nominal[field][which]).all() and (nominal[field][which] > 0).all():
                 factor = scales[field]

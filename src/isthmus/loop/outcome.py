@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from isthmus.identify.actuator import AS_BELIEVED
+from isthmus.identify.ladder import FIGURE, LADDER
 from isthmus.loop.story import Attempt, Repair, Story, good
 from isthmus.world import Space
 
@@ -137,6 +138,15 @@ def _numbers(a: Attempt) -> dict[str, Any]:
     }
 
 
+def _law(result: dict[str, Any]) -> str:
+    """Name of a motor law and the figures that are its own, from what `isthmus actuator` says."""
+    name = result["law"]
+    values = next((t.get("values") or {} for t in result.get("tried", ()) if t["law"] == name), {})
+    own = next((rung.fields for rung in LADDER if rung.name == name), ())
+    figures = ", ".join(f"{field} {values[FIGURE + field]:.3g}" for field in own if FIGURE + field in values)
+    return f"{name}: {figures}" if figures else name
+
+
 def _did(repair: Repair) -> str:
     match repair.what:
         case "none":
@@ -157,7 +167,7 @@ def _did(repair: Repair) -> str:
     for done in repair.learned:
         if done.step.args[0] == "actuator" and done.code == 0:
             if done.result.get("law") != AS_BELIEVED:
-                parts.append(f"the law of its motors was found ({done.result['law']})")
+                parts.append(f"the law of its motors was found ({_law(done.result)})")
         elif done.code == 0:
             parts.append("a force that no number explains was learned")
     return ", ".join(parts) + ", and the policy was trained on the twin"
