@@ -32,6 +32,7 @@ class Robot:
         self.asked: list[tuple[str, ...]] = []
         self.stop_at = -1
         self.ended = "done"
+        self.learns = 0.95
 
     def __call__(self, args: tuple[str, ...]) -> tuple[int, dict]:
         if len(self.asked) == self.stop_at:
@@ -50,7 +51,7 @@ class Robot:
         return code, result
 
     def train(self, args):
-        return 0, {"evaluation": {"success": RATE}}
+        return 0, {"evaluation": {"success": {**RATE, "rate": self.learns}}}
 
     def export(self, args):
         return 0, {}
@@ -222,6 +223,17 @@ def test_a_policy_that_can_do_nothing_on_the_twin_is_not_gone_on_with(tmp_path):
     assert "--belief" in again
     assert "--from" not in again
     assert first[first.index("--steps") + 1] == again[again.index("--steps") + 1]
+
+
+@pytest.mark.parametrize(("learns", "runs"), [(0.95, ["1-twin"]), (0.5, ["1-twin", "1-twin-2", "1-twin-3"])])
+def test_a_policy_that_is_not_good_on_its_twin_is_trained_further(tmp_path, learns, runs):
+    robot = Robot()
+    robot.learns = learns
+    story, _ = lived(tmp_path, robot)
+    trained = [args for args in robot.asked if args[0] == "train"][1:]
+    assert [args[args.index("-o") + 1] for args in trained] == [str(tmp_path / name) for name in runs]
+    assert all("--belief" in args for args in trained)
+    assert story.attempts[-1].run == tmp_path / runs[-1]
 
 
 def test_a_teacher_that_was_killed_is_gone_on_with(tmp_path):

@@ -19,7 +19,7 @@ import numpy as np
 
 from isthmus.loop.repair import repaired
 from isthmus.loop.steps import Done, Step
-from isthmus.loop.story import Attempt, Repair, Settings, Story, gained, good, recorded
+from isthmus.loop.story import GOOD, Attempt, Repair, Settings, Story, gained, good, recorded
 from isthmus.tasks.task import Task
 from isthmus.validate import protocol
 from isthmus.validate.worlds import default_protocol
@@ -36,6 +36,8 @@ JUDGED = 64
 """Episodes in which a virtual robot is watched."""
 CANNOT = 0.1
 """Success in the twin's own worlds below which a policy is not tried on the robot."""
+FURTHER = 2
+"""Times that a policy which can do something on its twin, but is not good there, is trained on; with a budget it is not."""
 WIDER = 1.6
 """Times the prior's ranges, where no number could be found."""
 WORLDS, WIDE = 512, 2.0
@@ -185,12 +187,17 @@ def _again(
         judged = ("eval", str(last.run), "--twin", str(repair.twin), "--worlds", str(JUDGED), "--seed", str(s.seed + 3))
         before = yield Step("judge", "what the policy before can do on the twin", judged)
         begins = () if not before.failed and before.result["success"]["high"] < CANNOT else begins
-    options = begins + (("--belief", str(repair.twin)) if repair.twin else ())
+    options = ("--belief", str(repair.twin)) if repair.twin else ()
     options += ("--width", f"{WIDER:g}") if repair.what == "wider" else ()
     how = {"wider": ", wider", "longer": ", for longer", "adapt": ", to adapt"}.get(repair.what, "")
     where = ("the twin" if repair.twin else "worlds of the prior") + ("" if begins else ", from nothing") + how
     # What begins anew takes as long as the first did, where no budget says otherwise.
-    trained = yield _train(s, out, options, s.training(1 if s.budget or "--from" in begins else 0), where)
+    trained = yield _train(s, out, begins + options, s.training(1 if s.budget or "--from" in begins else 0), where)
+    for n in range(FURTHER):
+        if trained.failed or s.budget or not CANNOT <= trained.result["evaluation"]["success"]["rate"] < GOOD:
+            break
+        begins, out = ("--from", str(out), "--kl", "0"), folder / f"{k}-twin-{n + 2}"
+        trained = yield _train(s, out, begins + options, s.training(1), f"{where}, further")
     if trained.failed:
         return f"training failed: {trained.failed}"
     success = trained.result["evaluation"]["success"]
