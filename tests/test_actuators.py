@@ -112,7 +112,7 @@ def test_inside_the_play_of_a_gear_the_link_feels_nothing():
     gap = 0.02
     law, f, state = rows(Motors("position", (20.0,), (0.5,), backlash=(gap,), rotor_inertia=(0.01,)))
     for target, felt in ((0.0, 0.0), (0.9 * gap, 0.0), (0.3, 20 * (0.3 - gap)), (-0.3, -20 * (0.3 - gap))):
-        for _ in range(2000):
+        for _ in range(400):
             tau = law.torque(f, state, target * ONE, 0 * ONE, 0 * ONE)
         assert tau == pytest.approx(felt, abs=1e-6)
 

@@ -79,7 +79,12 @@ def test_a_robot_like_its_model_has_nothing_wrong(player):
         ({"params": {"joint_friction": 0.35}}, "outside", "joint_friction"),
         ({"params": {"strength": 0.6}}, "outside", "strength"),
         ({"sensors": {"joint_vel_scale": 1.2}}, "sensor", "joint_vel gain"),
-        ({"unmodelled": {"stribeck": {"static": 0.4, "coulomb": 0.05, "velocity": 0.5}}}, "physics", "stick"),
+        pytest.param(
+            {"unmodelled": {"stribeck": {"static": 0.4, "coulomb": 0.05, "velocity": 0.5}}},
+            "physics",
+            "stick",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_was_planted_is_named(player, tables, cause, name):

@@ -134,6 +134,7 @@ def taught(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_student_of_a_teacher_by_the_command_line(taught, tmp_path, capsys, quick):
     out = tmp_path / "s"
     options = ["--method", "student", "--teacher", str(taught), "--steps", "600", "--worlds", "8", "--json"]

@@ -34,6 +34,8 @@ rest = { ".*_hip_joint" = 0.0, ".*_thigh_joint" = 1.3, ".*_calf_joint" = -2.6 }
 """
 NAMES = ("go2", "unitree_go2", "robotstudio_so101", "unitree_g1", "skydio_x2")
 """With a position drive by a config, and as Menagerie has them: motors, servos of an arm and of a humanoid, rotors."""
+HUMANOID = pytest.param("unitree_g1", marks=pytest.mark.slow)
+EACH = [HUMANOID if name == "unitree_g1" else name for name in NAMES]
 POSES = ("go2", "robotstudio_so101", "unitree_g1")
 
 
@@ -90,7 +92,7 @@ class Run:
         return self.loop.run(seconds, tick)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_a_policy_that_wants_the_default_gets_it_to_the_end(robots, name):
     run = Run(robots(name))
     assert all(c.ok for c in run.checks)
@@ -106,7 +108,7 @@ def test_a_policy_that_wants_the_default_gets_it_to_the_end(robots, name):
     assert run.body.mode == "damp", "a run leaves its robot damped"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_a_huge_target_is_clipped(robots, name):
     robot = robots(name)
     run = Run(robot)
@@ -120,7 +122,7 @@ def test_a_huge_target_is_clipped(robots, name):
         assert (np.abs(np.diff(run.sent, axis=0)) <= 20 / robot.contract.rate + 1e-9).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_a_target_that_is_no_number_is_never_sent(robots, name):
     robot = robots(name)
     run, commands = Run(robot), []
@@ -138,7 +140,7 @@ def test_a_target_that_is_no_number_is_never_sent(robots, name):
         assert {c.mode for c in commands} == {"damp"}, "a torque cannot be held"
 
 
-@pytest.mark.parametrize("name", ["go2", "unitree_go2", "unitree_g1"])
+@pytest.mark.parametrize("name", ["go2", "unitree_go2", HUMANOID])
 def test_a_robot_that_tips_over_is_damped(robots, name):
     robot = robots(name)
     run = Run(robot)
@@ -156,7 +158,7 @@ def test_a_robot_that_tips_over_is_damped(robots, name):
     assert run.body.mode == "damp"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_a_dead_link_ends_in_damp_on_both_sides(robots, name):
     run = Run(robots(name))
 

@@ -88,6 +88,7 @@ def test_standing_still_says_nothing(go1: Robot):
         assert high - low > 0.9 * (before[1] - before[0])
 
 
+@pytest.mark.slow
 def test_identify_says_that_a_robot_at_rest_says_nothing(go1: Robot, tmp_path, capsys):
     episode = record(go1, world(go1, {}), np.tile(np.array(go1.default), (400, 1)), 3)
     write(tmp_path / "stand.mcap", _later(episode, 150))
