@@ -138,7 +138,7 @@ def across(link: float, rotor: float, push, start: float = 0.0, steps: int = 600
         qd = qd + DT * qdd
         q = q + DT * qd
         given += push(step) * DT
-        speed = law.encoders(f, state, q, qd)[1].item()
+        speed = law.encoders(f["backlash"], state, q, qd)[1].item()
         out.append((link * qd.item() + rotor * speed, given, 0.5 * (link * qd.item() ** 2 + rotor * speed**2)))
     return np.array(out)
 

@@ -117,12 +117,11 @@ class Predictor:
 
     def _fitted(self, e: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """ξ, (S, 2 nv), that suits the warm-up, dr/dξ there, (S, n, 2 nv), and steps as long as ξ is uncertain."""
-        S = len(self.early.segments)
-        xi = np.zeros((S, len(self.early.spread)))
+        xi = np.zeros((len(self.early.segments), len(self.early.spread)))
         steps = np.full(xi.shape, FIRST)
         dx = np.zeros(0)
         for _ in range(ROUNDS):
-            dx = self.early.linear(NONE, e, xi, NONE, steps).dx.reshape(S, -1, xi.shape[1])
+            dx = self.early.by_starts(e, xi, steps)
             xi = suited(self.early, e[None], xi[None], dx, STEPS).xi[0]
             variance = np.einsum("sii->si", np.linalg.inv(_normal(dx, self.early.hold)))
             steps = np.clip(np.sqrt(np.maximum(variance, 0.0)), NARROW, WIDE)

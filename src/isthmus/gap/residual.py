@@ -330,6 +330,11 @@ class Residual:
         by = np.moveaxis((there - back) / (len(ways) * h), 0, -1)
         return Linear(r[0], by[..., :d], by[..., d:], self.followed)
 
+    def by_starts(self, e: np.ndarray, xi: np.ndarray, h: np.ndarray) -> np.ndarray:
+        """dr/dξ alone, (S, n, 2 nv), at ξ, (S, 2 nv), over steps of ±h; of a residual in which no number varies."""
+        none = np.zeros(0)
+        return self.linear(none, e, xi, none, h).dx.reshape(len(xi), -1, xi.shape[1])
+
     def by_force(self, e: np.ndarray, xi: np.ndarray, dofs: Sequence[int], size: np.ndarray) -> np.ndarray:
         """dr/dforce, (S, ticks + 1, components, ticks, dofs), of forces at single ticks, by pushes of `size`, (dofs,)."""
         S, ticks = len(self.segments), self.segments.ticks

@@ -216,7 +216,7 @@ def _scanned(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray,
     tries[:, i] = np.geomspace(param.low, param.high, SCANNED)
     residual = Residual(robot, segments, noise, (), threads)
     xi = np.zeros((len(segments), len(residual.spread)))
-    slopes = residual.linear(np.zeros(0), e, xi, np.zeros(0), np.full(xi.shape, FIRST)).dx.reshape(len(xi), -1, xi.shape[1])
+    slopes = residual.by_starts(e, xi, np.full(xi.shape, FIRST))
     costs = suited(residual, tries, np.broadcast_to(xi, (SCANNED, *xi.shape)), slopes, STEPS).cost.sum(1)
     return tries[int(np.argmin(costs))]
 

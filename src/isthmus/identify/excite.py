@@ -107,8 +107,9 @@ class Judge:
         engine, drive = self._engine(self.e[None], c), self.course.drive(orders)
         qpos, qvel, y, sent = [], [], [], []
         for t in range(T):
-            for rows, x in zip((qpos, qvel), engine.shown(), strict=True):
-                rows.append(x)
+            q, v = engine.shown()
+            qpos.append(q)
+            qvel.append(v)
             y.append(engine.noiseless())
             sent.append(drive(t, y[-1]))
             engine.replay(sent[-1])

@@ -6,16 +6,15 @@ they predict what they were not fitted to.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import mujoco
 import numpy as np
 
 from isthmus.data.contract import NO_LIMIT
 from isthmus.sim.actuators import ABSENT, FIELDS, SPRING_STEPS, Actuators
+from isthmus.sim.reality.gear import link_mobility
 from isthmus.sim.robot import Robot
 from isthmus.sim.unit import Unit
 from isthmus.world import Belief, Param, Target
@@ -129,8 +128,8 @@ def params(robot: Robot, labels: Sequence[str], rung: Rung) -> tuple[Param, ...]
             continue
         elif field == "spring":
             if (stiffest := _stiffest(robot, labels)) > SPAN * torque:
-                known = nominal[field][which].mean()
-                at = float(np.clip(known, torque, stiffest) if np.isfinite(known) else np.sqrt(torque * stiffest))
+                now = nominal[field][which].mean()
+                at = float(np.clip(now, torque, stiffest) if np.isfinite(now) else np.sqrt(torque * stiffest))
                 found.append(Param(name, "N·m/rad", at, torque, stiffest, (f"{motors}/{field}",), "log"))
         elif field == "action_delay":
             found.append(Param(name, "s", 0.0, 0.0, MOST_DELAY, ("link:.*/action_delay",)))
@@ -156,12 +155,9 @@ def _geared(robot: Robot, field: str, labels: Sequence[str]) -> bool:
 
 def _stiffest(robot: Robot, labels: Sequence[str]) -> float:
     """N·m/rad of a spring behind these motors that physics steps can follow, with some room."""
-    model, inertia = copy.deepcopy(robot.model), _rotors(robot, labels)
-    dofs = [int(model.joint(label).dofadr[0]) for label in labels]
-    model.dof_armature[dofs] = 0.0
-    mujoco.mj_setConst(model, mujoco.MjData(model))
-    link, step = 1.0 / model.dof_invweight0[dofs].max(), float(model.opt.timestep)
-    return min(link / step**2, float(inertia.min()) * (SPRING_STEPS / step) ** 2) / ROOM
+    dofs, step = [int(robot.model.joint(label).dofadr[0]) for label in labels], float(robot.model.opt.timestep)
+    link, rotor = 1.0 / link_mobility(robot, dofs).max(), _rotors(robot, labels).min()
+    return float(min(link / step**2, rotor * (SPRING_STEPS / step) ** 2)) / ROOM
 
 
 def reopened(belief: Belief, names: Sequence[str]) -> Belief:

@@ -139,7 +139,7 @@ class Actuators:
         # A rotor so light that the motor's damping would stop it within an inner step is taken as one that it does not.
         J = np.maximum(f["rotor_inertia"], h * f["kd"])
         taken = np.where(free, taken, 0.0)
-        theta, speed = self.encoders(f, state, q, qd)
+        theta, speed = self.encoders(play, state, q, qd)
         passed, side, hit = np.zeros_like(q), np.zeros_like(q), np.zeros_like(q)
         for i in range(SPRING_STEPS):
             link = q + qd * ((i + 1) * h)
@@ -156,11 +156,11 @@ class Actuators:
         state["rotor"][:], state["rotor_speed"][:], state["touch"][:] = theta, speed, side
         return passed / self.dt
 
-    def encoders(self, f: Arrays, state: Arrays, q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def encoders(self, play: np.ndarray, state: Arrays, q: np.ndarray, qd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Angle and speed of rotors, (n, m): those of links where the teeth of a gear with play touch."""
         if self.spring:
             return state["rotor"], state["rotor_speed"]
-        touch, play = state["touch"], f["backlash"]
+        touch = state["touch"]
         theta = np.where(touch != 0.0, q + touch * play, np.clip(state["rotor"], q - play, q + play))
         return theta, np.where(touch != 0.0, qd, state["rotor_speed"])
 

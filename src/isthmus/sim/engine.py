@@ -225,17 +225,20 @@ class Engine:
         """Torques that motors give now, (k, m): what acts on the joints, but behind a gear, where teeth and springs do."""
         if not self.actuators.geared or self.joints is None:
             return self.ctrl[ids]
-        f, state = ({name: row[ids] for name, row in rows.items()} for rows in (self._fields, self._motor_state))
-        u = state["lagged"] if self.actuators.lag else self.view["targets"][ids][:, 0]
-        seen = self.actuators.encoders(f, state, self.qpos[ids][:, self.joints[0]], self.qvel[ids][:, self.joints[1]])
-        return self.actuators.motor(f, u, *seen)
+        u = self._motor_state["lagged"][ids] if self.actuators.lag else self.view["targets"][ids][:, 0]
+        return self.actuators.motor({name: row[ids] for name, row in self._fields.items()}, u, *self._rotors(ids))
+
+    def _rotors(self, ids: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
+        """Angles and speeds of rotors of their own, (k, m)."""
+        assert self.joints is not None
+        play, state = self._fields["backlash"][ids], {name: row[ids] for name, row in self._motor_state.items()}
+        return self.actuators.encoders(play, state, self.qpos[ids][:, self.joints[0]], self.qvel[ids][:, self.joints[1]])
 
     def shown(self) -> tuple[np.ndarray, np.ndarray]:
         """(qpos, qvel) as `reset` takes them: with driven joints as their encoders show them."""
         qpos, qvel = self.qpos.copy(), self.qvel.copy()
         if self.actuators.at_rotors and self.joints is not None:
-            q, v = self.joints
-            qpos[:, q], qvel[:, v] = self.actuators.encoders(self._fields, self._motor_state, qpos[:, q], qvel[:, v])
+            qpos[:, self.joints[0]], qvel[:, self.joints[1]] = self._rotors(slice(None))
         return qpos, qvel
 
     def carry(self, dq: np.ndarray, dv: np.ndarray) -> None:
@@ -329,10 +332,7 @@ class Engine:
 
     def _source(self, array: str, columns: slice | np.ndarray, ids: np.ndarray | slice) -> np.ndarray:
         if array in ("rotor", "rotor_speed"):
-            assert self.joints is not None
-            f, state = ({name: row[ids] for name, row in rows.items()} for rows in (self._fields, self._motor_state))
-            seen = self.actuators.encoders(f, state, self.qpos[ids][:, self.joints[0]], self.qvel[ids][:, self.joints[1]])
-            return seen[array == "rotor_speed"][:, columns]
+            return self._rotors(ids)[array == "rotor_speed"][:, columns]
         values = getattr(self, array)[ids][:, columns]
         if array != "qacc":
             return values

@@ -166,10 +166,10 @@ void isthmus_control(const mjModel* model, mjData* data) {
     } else if (array == ROTOR_ANGLE || array == ROTOR_SPEED) {
       for (int k = start; k < start + count; k++) {
         const mjtNum* own = user + (int)w[I_STATE] + k;
-        *slot++ = array == ROTOR_SPEED ? rotor_speed(own, m, data->qvel[(int)vcol[k]])
-                                       : rotor_angle(user + (int)w[I_PARAMS] + k, own, m, (int)w[I_FLAGS], data->qpos[(int)qcol[k]]);
+        slot[k - start] = array == ROTOR_SPEED ? rotor_speed(own, m, data->qvel[(int)vcol[k]])
+                                               : rotor_angle(user + (int)w[I_PARAMS] + k, own, m, (int)w[I_FLAGS],
+                                                             data->qpos[(int)qcol[k]]);
       }
-      slot -= count;
     } else {
       const mjtNum* from = array == 0 ? data->qpos : (array == 1 ? data->qvel : data->sensordata);
       for (int k = 0; k < count; k++) slot[k] = from[start + k];

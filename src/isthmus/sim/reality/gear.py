@@ -56,7 +56,7 @@ class Gear:
         q, v = (tuple(int(address[j]) for j in rows) for address in (model.jnt_qposadr, model.jnt_dofadr))
         inertia = _armature(robot, e)[list(v)]
         with np.errstate(divide="ignore"):
-            mobility = 1.0 / inertia + _link_mobility(robot, list(v))
+            mobility = 1.0 / inertia + link_mobility(robot, list(v))
         play = 0.5 * (law.backlash or 0.0)
         return Gear(joints, q, v, model.nq, model.nv, tuple(inertia.tolist()), tuple(mobility.tolist()), play, law.flex)
 
@@ -93,7 +93,7 @@ def _armature(robot: Robot, e: np.ndarray) -> np.ndarray:
     return arrays["dof_armature"][0]
 
 
-def _link_mobility(robot: Robot, dofs: list[int]) -> np.ndarray:
+def link_mobility(robot: Robot, dofs: list[int]) -> np.ndarray:
     """1/I of links without their rotors."""
     model = copy.deepcopy(robot.model)
     model.dof_armature[dofs] = 0.0
