@@ -34,7 +34,7 @@ from isthmus.sim.reality.families import hidden
 from isthmus.tasks import get_task
 
 FAMILIES = ("parametric-outside", "unmodelled", "mixed")
-EACH, FIRST = 10, 100
+EACH, FIRST = 10, 110
 """Realities of each family, and the seed of the first: others than were looked at while the loop was built."""
 EPISODES = 64
 TRAINED = {"nominal": ("--width", "0"), "randomized": (), "longer": (), "adaptive": ("--method", "rma")}

@@ -102,15 +102,15 @@ def test_the_whole_way_in_order(tmp_path):
     robot = Robot()
     story, done = lived(tmp_path, robot)
     first = ["train", "export", "run", "eval", "gap"]
-    assert verbs(robot) == [*first, "identify", "eval", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
+    assert verbs(robot) == [*first, "identify", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
     assert len(done) == len(robot.asked)
     assert story.attempts[-1].certificate.code == 0
     assert story.repairs[0].twin == tmp_path / "1-numbers.twin"
-    assert "--belief" in robot.asked[7]
-    assert "--from" in robot.asked[7]
+    assert "--belief" in robot.asked[6]
+    assert "--from" in robot.asked[6]
 
 
-@pytest.mark.parametrize("at", range(15))
+@pytest.mark.parametrize("at", range(14))
 def test_stopped_anywhere_it_goes_on_and_repeats_nothing(tmp_path, at):
     robot = Robot()
     robot.stop_at = at
@@ -118,8 +118,8 @@ def test_stopped_anywhere_it_goes_on_and_repeats_nothing(tmp_path, at):
         lived(tmp_path, robot)
     robot.stop_at = -1
     lived(tmp_path, robot)
-    assert len(robot.asked) == 15
-    assert len(set(robot.asked)) == 15
+    assert len(robot.asked) == 14
+    assert len(set(robot.asked)) == 14
 
 
 def test_training_that_was_killed_goes_on_and_half_a_file_does_not_stay(tmp_path):
@@ -152,7 +152,7 @@ def test_a_lost_artifact_is_made_again_with_all_that_came_of_it(tmp_path):
     (tmp_path / "1-numbers.twin").unlink()
     robot = Robot()
     lived(tmp_path, robot)
-    assert verbs(robot) == ["identify", "eval", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
+    assert verbs(robot) == ["identify", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
 
 
 def test_a_record_counts_only_for_the_command_that_made_it(tmp_path):
@@ -160,7 +160,7 @@ def test_a_record_counts_only_for_the_command_that_made_it(tmp_path):
     robot = Robot()
     lived(tmp_path, robot, seconds=12.0)
     assert verbs(robot)[0] == "run"
-    assert len(robot.asked) == 13
+    assert len(robot.asked) == 12
 
 
 def test_a_folder_may_be_moved(tmp_path):
@@ -215,25 +215,38 @@ def test_a_policy_that_fails_in_worlds_of_its_own_twin_learns_to_adapt(tmp_path)
     assert last[last.index("--belief") + 1] == str(tmp_path / "1-numbers.twin")
 
 
-def test_a_policy_that_can_do_nothing_on_the_twin_is_not_gone_on_with(tmp_path):
+@pytest.mark.parametrize(
+    ("learns", "begins"),
+    [
+        ([0.95], ["0-prior"]),
+        ([0.5, 0.6, 0.95], ["0-prior", "1-twin", "1-twin-2"]),
+        ([0.0, 0.95], ["0-prior", ""]),
+        ([0.0, 0.5, 0.6, 0.7], ["0-prior", "", "1-twin-2", "1-twin-3"]),
+        ([0.0, 0.0], ["0-prior", ""]),
+    ],
+)
+def test_a_policy_goes_on_with_the_twin_and_only_where_that_leads_nowhere_another_begins_anew(tmp_path, learns, begins):
     robot = Robot()
-    robot.eval = lambda args: (0, {"success": {"rate": 0.0, "low": 0.0, "high": 0.05, "n": 64}})
-    lived(tmp_path, robot)
-    first, again = (args for args in robot.asked if args[0] == "train")
-    assert "--belief" in again
-    assert "--from" not in again
-    assert first[first.index("--steps") + 1] == again[again.index("--steps") + 1]
-
-
-@pytest.mark.parametrize(("learns", "runs"), [(0.95, ["1-twin"]), (0.5, ["1-twin", "1-twin-2", "1-twin-3"])])
-def test_a_policy_that_is_not_good_on_its_twin_is_trained_further(tmp_path, learns, runs):
-    robot = Robot()
-    robot.learns = learns
+    rates = iter([0.95, *learns])
+    result = lambda rate: {"evaluation": {"success": {"rate": rate, "low": max(rate - 0.1, 0), "high": rate + 0.02, "n": 256}}}
+    robot.train = lambda args: (0, result(next(rates)))
     story, _ = lived(tmp_path, robot)
-    trained = [args for args in robot.asked if args[0] == "train"][1:]
-    assert [args[args.index("-o") + 1] for args in trained] == [str(tmp_path / name) for name in runs]
+    first, *trained = [args for args in robot.asked if args[0] == "train"]
+    steps = lambda args: args[args.index("--steps") + 1]
+    assert [Path(a[a.index("--from") + 1]).name if "--from" in a else "" for a in trained] == begins
     assert all("--belief" in args for args in trained)
-    assert story.attempts[-1].run == tmp_path / runs[-1]
+    assert all((steps(a) == steps(first)) == ("--from" not in a) for a in trained)
+    assert bool(story.stopped) == (learns[-1] < 0.1)
+    if not story.stopped:
+        assert str(story.attempts[-1].run) == trained[-1][trained[-1].index("-o") + 1]
+
+
+def test_a_budget_is_for_all_trainings(tmp_path):
+    robot = Robot()
+    robot.learns = 0.5
+    lived(tmp_path, robot, budget=8.0, rounds=1)
+    trained = [float(args[args.index("--minutes") + 1]) for args in robot.asked if args[0] == "train"]
+    assert trained == [4.0, 1.0, 1.0]
 
 
 def test_a_teacher_that_was_killed_is_gone_on_with(tmp_path):

@@ -71,6 +71,13 @@ def test_a_robot_that_cannot_work_at_all_is_reported_with_code_1(tmp_path):
     assert "</html>" in (tmp_path / "loop" / "report.html").read_text()
 
 
+def test_what_the_demo_runs_ends_well(tmp_path):
+    args = [sys.executable, "-m", "isthmus.cli.main", "loop", "-o", str(tmp_path), "--json"]
+    code, found = finished(subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    assert code == 0
+    assert found["before"]["success"]["high"] < found["after"]["success"]["low"]
+
+
 def test_two_loops_at_once_do_not_disturb_each_other(tmp_path):
     both = [start(tmp_path / name) for name in ("a", "b")]
     assert all(finished(p)[0] in (0, 1) for p in both)

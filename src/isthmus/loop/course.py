@@ -36,8 +36,6 @@ JUDGED = 64
 """Episodes in which a virtual robot is watched."""
 CANNOT = 0.1
 """Success in the twin's own worlds below which a policy is not tried on the robot."""
-FURTHER = 2
-"""Times that a policy which can do something on its twin, but is not good there, is trained on; with a budget it is not."""
 WIDER = 1.6
 """Times the prior's ranges, where no number could be found."""
 WORLDS, WIDE = 512, 2.0
@@ -45,7 +43,7 @@ WORLDS, WIDE = 512, 2.0
 
 
 USUAL = (
-    *(("train", 60), ("export", 4), ("record", 2), ("watch", 4), ("gap", 30), ("identify", 30), ("residual", 30), ("judge", 4)),
+    *(("train", 60), ("export", 4), ("record", 2), ("watch", 4), ("gap", 30), ("identify", 30), ("residual", 30)),
     *(("train", 30), ("export", 4), ("validate", 4), ("record", 2), ("watch", 4), ("gap", 15), ("worlds", 4), ("worlds", 4)),
 )
 """Steps of a loop that needs everything, and about how long each takes, in any unit."""
@@ -67,7 +65,7 @@ def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story
     story = Story()
     first = Attempt("prior", Path(s.run) if s.run else folder / "0-prior", folder / "0-prior.controller")
     if not s.run:
-        trained = yield _train(s, first.run, (), s.training(0), "worlds of the prior")
+        trained = yield _train(s, first.run, (), s.training("first"), "worlds of the prior")
         if trained.failed:
             story.stopped = f"training failed: {trained.failed}"
             return story
@@ -178,26 +176,8 @@ def _hopeless(a: Attempt) -> str:
 def _again(
     s: Settings, task: Task, folder: Path, last: Attempt, repair: Repair, k: int
 ) -> Generator[Step, Done, Attempt | str]:
-    """A policy for the twin, from the one before if that can do anything there; or why there is none."""
-    out = folder / f"{k}-twin"
-    begins: tuple[str, ...] = ("--from", str(last.run), "--kl", "0")
-    if repair.what == "adapt":
-        begins = ("--method", "rma")
-    elif repair.twin:
-        judged = ("eval", str(last.run), "--twin", str(repair.twin), "--worlds", str(JUDGED), "--seed", str(s.seed + 3))
-        before = yield Step("judge", "what the policy before can do on the twin", judged)
-        begins = () if not before.failed and before.result["success"]["high"] < CANNOT else begins
-    options = ("--belief", str(repair.twin)) if repair.twin else ()
-    options += ("--width", f"{WIDER:g}") if repair.what == "wider" else ()
-    how = {"wider": ", wider", "longer": ", for longer", "adapt": ", to adapt"}.get(repair.what, "")
-    where = ("the twin" if repair.twin else "worlds of the prior") + ("" if begins else ", from nothing") + how
-    # What begins anew takes as long as the first did, where no budget says otherwise.
-    trained = yield _train(s, out, begins + options, s.training(1 if s.budget or "--from" in begins else 0), where)
-    for n in range(FURTHER):
-        if trained.failed or s.budget or not CANNOT <= trained.result["evaluation"]["success"]["rate"] < GOOD:
-            break
-        begins, out = ("--from", str(out), "--kl", "0"), folder / f"{k}-twin-{n + 2}"
-        trained = yield _train(s, out, begins + options, s.training(1), f"{where}, further")
+    """A policy for the twin, tried on the robot; or why there is none."""
+    trained = yield from _learned(s, folder, last, repair, k)
     if trained.failed:
         return f"training failed: {trained.failed}"
     success = trained.result["evaluation"]["success"]
@@ -207,12 +187,38 @@ def _again(
             f"a policy that was trained on the twin succeeds in {share} of its worlds: the robot as it is cannot do this task, "
             "or needs far more training"
         )
-    attempt = Attempt("twin", out, folder / f"{k}-twin.controller")
+    attempt = Attempt("twin", trained.step.made[0], folder / f"{k}-twin.controller")
     exported = yield _export(attempt)
     if exported.failed:
         return exported.failed
     attempt = yield from _validated(s, task, attempt, folder / f"{k}-certificate.html", repair.twin)
     return (yield from _tried(s, task, folder, attempt, k, repair.twin))
+
+
+def _learned(s: Settings, folder: Path, last: Attempt, repair: Repair, k: int) -> Generator[Step, Done, Done]:
+    """The policy before goes on with the twin; if that leads nowhere, another begins anew; what is not good yet goes on."""
+    where = "the twin" if repair.twin else "worlds of the prior"
+    where += {"wider": ", wider", "longer": ", for longer", "adapt": ", to adapt"}.get(repair.what, "")
+    options = ("--belief", str(repair.twin)) if repair.twin else ()
+    options += ("--width", f"{WIDER:g}") if repair.what == "wider" else ()
+    anew = ("--method", "rma") if repair.what == "adapt" else ()
+
+    def training(before: Path | None, out: Path, how: str) -> Step:
+        begins = ("--from", str(before), "--kl", "0") if before else anew
+        return _train(s, out, begins + options, s.training("on" if before else "anew"), where + how)
+
+    before, out = None if anew else last.run, folder / f"{k}-twin"
+    trained = yield training(before, out, "")
+    for n in range(2, s.trainings + 1):
+        success = None if trained.failed else trained.result["evaluation"]["success"]
+        if success is None or success["rate"] >= GOOD:
+            break
+        nowhere = success["high"] < CANNOT
+        if nowhere and before is None:
+            break
+        before, out = None if nowhere else out, folder / f"{k}-twin-{n}"
+        trained = yield training(before, out, ", from nothing" if nowhere else ", further")
+    return trained
 
 
 def _validated(s: Settings, task: Task, a: Attempt, page: Path, twin: Path | None) -> Generator[Step, Done, Attempt]:

@@ -16,7 +16,7 @@ TICKS = {
     "crazyflie/hover": (900_000, 500_000),
     "go1/walk": (2_600_000, 1_300_000),
 }
-"""Control ticks of training on the prior and on a twin, for tasks where we know how many it takes."""
+"""Control ticks of training a policy from nothing, and of going on with one, for tasks where we know how many it takes."""
 SECONDS = {"": 10.0, "crazyflie/hover": 8.0}
 """Length of a recording, by task."""
 OWN = "hidden.toml"
@@ -24,7 +24,9 @@ OWN = "hidden.toml"
 GOOD = 0.9
 """Part of the episodes that must succeed for a robot to be called able."""
 SHARE = (0.5, 0.25)
-"""Of a budget, for training on the prior and on a twin; the rest is for everything else."""
+"""Of a budget, for the first training and for all others; the rest is for everything else."""
+TRAININGS, WITHIN = 4, 2
+"""How often a policy is trained for a twin, at most, and within a budget."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +54,20 @@ class Settings:
         """The link to the robot."""
         return f"sim:{self.reality(folder)}" if self.watched else self.link
 
-    def training(self, which: Literal[0, 1]) -> tuple[str, ...]:
-        """Options that say how long a policy is trained on the prior (0) or a twin (1)."""
+    @property
+    def trainings(self) -> int:
+        """How often a policy is trained after a repair, at most."""
+        return WITHIN if self.budget else TRAININGS
+
+    def training(self, which: Literal["first", "on", "anew"]) -> tuple[str, ...]:
+        """Options that say how long a policy is trained: the first of all, one that goes on, one that begins anew."""
         if self.budget:
-            return "--minutes", f"{self.budget * SHARE[which] / (self.rounds if which else 1):.4g}"
+            share = SHARE[0] if which == "first" else SHARE[1] / (self.rounds * WITHIN)
+            return "--minutes", f"{self.budget * share:.4g}"
         ticks = TICKS.get(self.task)
         if ticks is not None:
-            return "--steps", str(ticks[which])
-        return "--minutes", f"{budget(self.task) * (1.0, 0.5)[which]:.4g}"
+            return "--steps", str(ticks[which == "on"])
+        return "--minutes", f"{budget(self.task) * (0.5 if which == 'on' else 1.0):.4g}"
 
 
 def recorded(runs: Iterable[Done]) -> float:
