@@ -28,7 +28,7 @@ from scipy import stats
 
 from isthmus.cli.loop_ import command
 from isthmus.loop.steps import Done, Journal, Step, alone, carry_out
-from isthmus.loop.story import TICKS
+from isthmus.loop.tuned import TUNED
 from isthmus.robots import get_robot
 from isthmus.sim.reality.families import hidden
 from isthmus.tasks import get_task
@@ -44,7 +44,7 @@ Rows = list[dict]
 
 def bench(task: str, folder: Path, each: int) -> Generator[Step, Done, Rows]:
     rows: Rows = []
-    first, again = TICKS[task]
+    first, again = TUNED[task].ticks
     spent = {}
     for name, options in TRAINED.items():
         out = folder / name
@@ -132,7 +132,7 @@ def told(rows: Rows) -> str:
 def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m bench.loop", description=__doc__, formatter_class=raw)
-    parser.add_argument("task", choices=list(TICKS))
+    parser.add_argument("task", choices=list(TUNED))
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder for everything")
     parser.add_argument("--each", type=int, default=EACH, help="realities of each family")
     parser.add_argument("--table", action="store_true", help="only print what is there")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -82,6 +83,29 @@ def test_two_loops_at_once_do_not_disturb_each_other(tmp_path):
     both = [start(tmp_path / name) for name in ("a", "b")]
     assert all(finished(p)[0] in (0, 1) for p in both)
     assert {p.name for p in (tmp_path / "a" / "steps").iterdir()} == {p.name for p in (tmp_path / "b" / "steps").iterdir()}
+
+
+def test_a_robot_in_another_process_that_is_switched_off_and_on_again(tmp_path):
+    """Over a real link. While it is off the loop ends with the reason; then the same command goes on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        link = f"zenoh:tcp/127.0.0.1:{free.getsockname()[1]}"
+    args = [sys.executable, "-m", "isthmus.cli.main", "robot", "pendulum", "--link", link, "--hidden", "7"]
+    code, found = finished(start(tmp_path / "loop", "--link", link))
+    assert code == 1
+    assert any("the robot could not be run" in line for line in found["sentences"])
+    trained = steps(tmp_path / "loop")["01-train.json"]
+    robot = subprocess.Popen(args, stdout=subprocess.PIPE, text=True)
+    try:
+        assert robot.stdout is not None
+        assert "listens" in robot.stdout.readline()
+        code, found = finished(start(tmp_path / "loop", "--link", link))
+    finally:
+        robot.terminate()
+        robot.communicate()
+    assert code in (0, 1)
+    assert found["robot_seconds"] > 5.0
+    assert steps(tmp_path / "loop")["01-train.json"] == trained
 
 
 def test_ctrl_c_saves_everything_and_ends_with_code_3(tmp_path):

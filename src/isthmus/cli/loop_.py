@@ -102,7 +102,8 @@ def run(args: Args) -> int:
 
 
 def _settings(args: Args) -> tuple[Settings, Path]:
-    from isthmus.loop.story import SECONDS, Settings
+    from isthmus.loop.story import Settings
+    from isthmus.loop.tuned import tuned
     from isthmus.tasks import get_task
 
     task = get_task(args.task)
@@ -113,7 +114,7 @@ def _settings(args: Args) -> tuple[Settings, Path]:
         raise BadInput("--family goes with --hidden SEED.")
     if not 1 <= args.rounds <= 20:
         raise BadInput("--rounds must be between 1 and 20.")
-    seconds = args.seconds or SECONDS.get(args.task, SECONDS[""])
+    seconds = args.seconds or tuned(args.task).seconds
     if not 2.0 <= seconds <= 600.0:
         raise BadInput("--seconds must be between 2 and 600.")
     word, name = _robot(args, task.robot)

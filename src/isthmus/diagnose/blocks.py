@@ -18,10 +18,12 @@ from isthmus.gap.segments import Segments
 from isthmus.identify.prior import FARTHEST, Prior
 from isthmus.world import Target
 
-BEYOND = 3.0
-"""How far outside a number may well be, in spreads of the belief."""
+BEYOND, MOST = 3.0, 9.0
+"""How far outside a number may well be, and is at most, in spreads of the belief."""
 MODES = 3
 """Slow waves that a drift is made of."""
+BIAS, DRIFT = " bias", " drift"
+"""Ends of names."""
 FADING = 0.5
 """How much a motor's strength may well change, in unconstrained coordinates."""
 
@@ -46,8 +48,9 @@ def outside(doubts: Doubts, prior: Prior, ends: np.ndarray, segments: Segments) 
             along = np.zeros((1, len(segments), len(doubts)))
             along[0, :, i] = 1.0
             # Where the belief ends with what is possible, there is nothing beyond it.
-            least = 0.0 if ends[i, 0] <= -FARTHEST else -np.inf
-            most = 0.0 if ends[i, 1] >= FARTHEST else np.inf
+            far = MOST * prior.spread[i]
+            least = 0.0 if ends[i, 0] <= -FARTHEST else -far
+            most = 0.0 if ends[i, 1] >= FARTHEST else far
             yield Block("outside", name, along, np.array([BEYOND * prior.spread[i]]), least, most)
 
 
@@ -56,13 +59,18 @@ def sensors(doubts: Doubts, segments: Segments) -> Iterator[Block]:
     contract, waves = doubts.robot.contract, slow(segments)
     for signal, where in contract.slices().items():
         columns = np.arange(bias.start + where.start, bias.start + where.stop)
-        yield _block(doubts, segments, f"{signal} bias", [(c, np.ones(len(segments))) for c in columns])
+        yield _block(doubts, segments, signal + BIAS, [(c, np.ones(len(segments))) for c in columns])
         if waves.any():
-            yield _block(doubts, segments, f"{signal} drift", [(c, w) for c in columns for w in (waves[0] * 0 + 1, *waves)])
+            yield _block(doubts, segments, signal + DRIFT, [(c, w) for c in columns for w in (waves[0] * 0 + 1, *waves)])
     for name, column in zip(doubts.scaled, range(gain.start, gain.stop), strict=True):
         yield _block(doubts, segments, f"{name} gain", [(column, np.ones(len(segments)))])
     if doubts.tilted:
         yield _block(doubts, segments, "imu tilt", [(c, np.ones(len(segments))) for c in range(tilt.start, tilt.stop)])
+
+
+def drifts(one: Block, other: Block) -> bool:
+    """Whether one is the drift of a signal, and the other its bias."""
+    return one.name.endswith(DRIFT) and other.name == one.name.removesuffix(DRIFT) + BIAS
 
 
 def physics(doubts: Doubts, segments: Segments) -> Iterator[Block]:

@@ -117,7 +117,9 @@ class Doubts:
         if not len(active):
             return None
 
+        @np.errstate(over="ignore", invalid="ignore")
         def push(engine: Engine, tick: int) -> np.ndarray:
+            # Worlds that blow up are counted as such, not warned of.
             return np.sum([amounts[:, i, None] * self.laws[i].force(engine) for i in active], axis=0)
 
         return push

@@ -1,7 +1,7 @@
-"""Numbers and one explanation, found together.
+"""A search for numbers and explanations together.
 
-Where numbers leave more than noise, what is missing has bent them, and a quadratic around them says little of what they would
-be without. So the best explanation of a cause is searched for from the middle of the belief, as the numbers were.
+Where something is missing it has bent the numbers, and a quadratic around them says little of what they would be without. So
+both are searched for from the middle of the belief, as the numbers were.
 
     z = [ numbers | amounts / spread ]        amounts of unit spread are searched for as numbers are
 """
@@ -14,17 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from isthmus.diagnose.base import AMISS, SEARCHES, Base, Fitted
 from isthmus.diagnose.doubts import Lab
-from isthmus.diagnose.explain import Block, Told
+from isthmus.diagnose.explain import Block
+from isthmus.diagnose.numbers import SEARCHES, Fitted
 from isthmus.gap.residual import Push, Residual
 from isthmus.identify.descend import descend
 from isthmus.identify.fit import remaining
 from isthmus.identify.prior import Prior
-from isthmus.world import Belief
-
-REFITTED = ("sensor", "physics")
-"""Causes whose best explanation is; a number outside is in the numbers already."""
 
 
 class Explained(Residual):
@@ -50,35 +46,17 @@ class Explained(Residual):
         return self._lab(e, xi)
 
 
-def refitted(at: Base, block: Block) -> Fitted:
-    before, b, d = at.fitted.prior, len(block.spread), len(at.fitted.names)
-    both = Prior(before.space, np.concatenate([before.mean, np.zeros(b)]), np.eye(d + b))
+def refitted(at: Fitted, lab: Lab, blocks: Sequence[Block]) -> Fitted:
+    """Numbers as they were found, and amounts of some blocks behind them, in their order."""
+    before, block, d = at.prior, _joined(blocks), len(at.names)
+    both = Prior(before.space, np.concatenate([before.mean, np.zeros(len(block.spread))]), np.eye(d + len(block.spread)))
     both.precision[:d, :d] = before.precision
-    residual = Explained(at.lab, block, at.fitted.floor)
+    residual = Explained(lab, block, at.floor)
     steps, close = SEARCHES[0]
-    point, normal = descend(residual, both, both.mean, at.lab.e, None, steps, close=close)
-    return Fitted(residual, both, point, normal, at.fitted.floor, remaining(residual, normal, both))
+    point, normal = descend(residual, both, both.mean, lab.e, None, steps, close=close)
+    return Fitted(residual, both, point, normal, at.floor, remaining(residual, normal, both))
 
 
-def refined(
-    at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]]
-) -> tuple[list[tuple[Block | None, Told]], float]:
-    """What was told, that of the best blocks found anew where there is something to explain; and the least that they leave."""
-    out, left = list(told), at.fitted.times
-    if at.fitted.residual.followed or at.fitted.times <= AMISS:
-        return out, left
-    nothing = next(one for block, one in told if block is None)
-    for cause in REFITTED:
-        mine = [i for i, (block, _) in enumerate(told) if block is not None and block.cause == cause]
-        best = max(mine, key=lambda i: told[i][1].evidence, default=None)
-        if best is None or told[best][1].evidence <= nothing.evidence:
-            continue
-        block, one = told[best]
-        assert block is not None
-        again, d = refitted(at, block), len(at.fitted.names)
-        better = (at.fitted.cost - again.cost) * at.fitted.count
-        better += at.quadratic.soft - again.forced(belief, at.repeated)
-        z = again.point.z
-        out[best] = block, replace(one, gain=nothing.evidence + better + one.freedom, z=z[:d], c=z[d:] * block.spread)
-        left = min(left, again.times)
-    return out, left
+def _joined(blocks: Sequence[Block]) -> Block:
+    along, spread = (np.concatenate([getattr(b, what) for b in blocks]) for what in ("along", "spread"))
+    return replace(blocks[0], along=along, spread=spread)

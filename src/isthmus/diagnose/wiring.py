@@ -17,7 +17,8 @@ import numpy as np
 
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.units import factor
-from isthmus.diagnose.base import Base, fitted
+from isthmus.diagnose.base import Base
+from isthmus.diagnose.numbers import fitted
 from isthmus.errors import BadInput
 from isthmus.gap.noise import floor
 from isthmus.gap.residual import Components, skipped

@@ -35,7 +35,9 @@ HOLD = 4.0
 JUDGED = 64
 """Episodes in which a virtual robot is watched."""
 CANNOT = 0.1
-"""Success in the twin's own worlds below which a policy is not tried on the robot."""
+"""Success in the twin's own worlds below which a policy is not tried on the robot, and one from the prior is given up."""
+NOTHING = 0.01
+"""Success in the twin's own worlds below which a policy that began there is given up: a little is how much starts."""
 WIDER = 1.6
 """Times the prior's ranges, where no number could be found."""
 WORLDS, WIDE = 512, 2.0
@@ -213,7 +215,7 @@ def _learned(s: Settings, folder: Path, last: Attempt, repair: Repair, k: int) -
         success = None if trained.failed else trained.result["evaluation"]["success"]
         if success is None or success["rate"] >= GOOD:
             break
-        nowhere = success["high"] < CANNOT
+        nowhere = success["high"] < CANNOT if before else success["rate"] < NOTHING
         if nowhere and before is None:
             break
         before, out = None if nowhere else out, folder / f"{k}-twin-{n}"

@@ -16,11 +16,10 @@ from pathlib import Path
 
 from isthmus.loop.steps import Done, Step
 from isthmus.loop.story import Attempt, Repair, Settings, Story, does
+from isthmus.loop.tuned import tuned
 from isthmus.sim.sources import on_joints
 from isthmus.tasks.task import Task
 
-HORIZON = {"crazyflie/hover": ("--horizon", "0.2")}
-"""Of predictions to which a twin is fitted: a drone is unstable, and far ahead every small mistake is a large one."""
 BY_HAND = ("wiring", "controller")
 """Causes that no training mends."""
 OF_BODY = ("drag", "drag of rotors", "pull", "cable")
@@ -49,7 +48,7 @@ def repaired(s: Settings, task: Task, folder: Path, story: Story, k: int) -> Gen
         files += tuple(str(p) for p in (probe.step.made if probe else ()) if p.exists())
     # No search all over the belief: what is missing would send it everywhere, and the gap was measured from its middle.
     numbers = folder / f"{k}-numbers.twin"
-    options = ("--search", "never", *HORIZON.get(s.task, ()), "--seed", str(s.seed))
+    options = ("--search", "never", *tuned(s.task).ahead, "--seed", str(s.seed))
     args = ("identify", task.robot.name, *files, "-o", str(numbers), *options)
     identified = yield Step("identify", "find its numbers", args, (numbers,), (0,))
     if identified.failed:
@@ -92,6 +91,6 @@ def _learned(
     verb = "actuator" if motors else "residual"
     what = "find the law of its motors" if motors else "learn the force that no number explains"
     out = folder / f"{k}-{verb}.twin"
-    done = yield Step(verb, what, (verb, str(numbers), *files, "-o", str(out), *HORIZON.get(task.name, ())), (out,))
+    done = yield Step(verb, what, (verb, str(numbers), *files, "-o", str(out), *tuned(task.name).ahead), (out,))
     kept = done.code == 0 and out.exists()
     return (out if kept else numbers), (done,)

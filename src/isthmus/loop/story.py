@@ -9,16 +9,8 @@ from typing import Any, Literal
 
 from isthmus.learn.recipes import budget
 from isthmus.loop.steps import Done
+from isthmus.loop.tuned import tuned
 
-TICKS = {
-    "pendulum/swingup": (450_000, 250_000),
-    "cartpole/balance": (400_000, 200_000),
-    "crazyflie/hover": (900_000, 500_000),
-    "go1/walk": (2_600_000, 1_300_000),
-}
-"""Control ticks of training a policy from nothing, and of going on with one, for tasks where we know how many it takes."""
-SECONDS = {"": 10.0, "crazyflie/hover": 8.0}
-"""Length of a recording, by task."""
 OWN = "hidden.toml"
 """Name, in the loop's folder, of a reality that comes with a task."""
 GOOD = 0.9
@@ -64,9 +56,8 @@ class Settings:
         if self.budget:
             share = SHARE[0] if which == "first" else SHARE[1] / (self.rounds * WITHIN)
             return "--minutes", f"{self.budget * share:.4g}"
-        ticks = TICKS.get(self.task)
-        if ticks is not None:
-            return "--steps", str(ticks[which == "on"])
+        if ticks := tuned(self.task).ticks[which == "on"]:
+            return "--steps", str(ticks)
         return "--minutes", f"{budget(self.task) * (0.5 if which == 'on' else 1.0):.4g}"
 
 

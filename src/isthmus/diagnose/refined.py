@@ -1,0 +1,101 @@
+"""What explanations are worth that were searched for together with the numbers.
+
+The best one of the sensors by the quadratic, and all laws of missing forces at once, of which the one that would be missed most
+is named.
+
+    alone       with numbers inside the belief
+    together    with numbers anywhere, less the odds against two causes at once; only where nothing alone comes near
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from isthmus.diagnose.base import Base
+from isthmus.diagnose.blocks import drifts
+from isthmus.diagnose.explain import Block, Told
+from isthmus.diagnose.numbers import AMISS
+from isthmus.diagnose.refit import refitted
+from isthmus.world import Belief
+
+REFITTED = ("sensor", "physics")
+"""Causes whose explanations are; a number outside is in the numbers already."""
+WORTH = 15.0
+"""Log evidence of one, around numbers that were found without, above which it is worth a search."""
+WORSE = 1.0
+"""Log evidence that an explanation lacks at least, if another of its cause was chosen."""
+TOGETHER = 30.0
+"""Log odds against a number outside and something else at once."""
+
+
+def refined(
+    at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]]
+) -> tuple[list[tuple[Block | None, Told]], float]:
+    """What was told, that of sensors and laws found anew where there is something to explain; and the least that they leave."""
+    (_, nothing), *others = told
+    worth = max((one.evidence - nothing.evidence for b, one in others if b is not None and b.cause in REFITTED), default=0.0)
+    if at.fitted.residual.followed or (at.fitted.times <= AMISS and worth <= WORTH):
+        return list(told), at.fitted.times
+    found = [f for cause in REFITTED if (f := _found(at, belief, told, cause)) is not None]
+    alone = max([one.evidence - nothing.evidence for _, one in others] + [f.alone for f in found])
+    out = list(told)
+    for f in found:
+        block, one = told[f.which]
+        assert block is not None
+        evidence = f.together if f.together > alone else f.alone
+        # Others of its cause, which were not searched for, are not better than the one that was chosen among them.
+        for i, (other, its) in enumerate(told):
+            if other is not None and other.cause == block.cause:
+                out[i] = other, replace(its, gain=min(its.gain, nothing.evidence + evidence + its.freedom - WORSE))
+        out[f.which] = block, replace(one, gain=nothing.evidence + evidence + one.freedom, z=f.z, c=f.c)
+    return out, min([at.fitted.times, *(f.left for f in found)])
+
+
+@dataclass(frozen=True)
+class _Found:
+    which: int
+    """Of what was told."""
+    z: np.ndarray
+    c: np.ndarray
+    alone: float
+    """Log evidence over that of numbers inside the belief."""
+    together: float
+    left: float
+
+
+def _found(at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]], cause: str) -> _Found | None:
+    mine = [(i, block, one) for i, (block, one) in enumerate(told) if block is not None and block.cause == cause]
+    if not mine:
+        return None
+    if cause == "sensor":
+        mine = [max(mine, key=lambda m: m[2].evidence)]
+        if mine[0][2].evidence <= told[0][1].evidence:
+            return None
+    again = at.laws if cause == "physics" else None
+    again, d = again or refitted(at.fitted, at.lab, [block for _, block, _ in mine]), len(at.fitted.names)
+    ends = np.cumsum([0, *(len(block.spread) for _, block, _ in mine)]) + d
+    parts = [np.arange(a, b) for a, b in pairwise(ends.tolist())]
+    z = again.point.z
+    spread = np.linalg.inv(again.normal.matrix / max(again.times, 1.0) ** 2 + again.prior.precision)
+
+    def missed(which: np.ndarray) -> float:
+        """Log-likelihood that is lost without some amounts."""
+        return 0.5 * float(z[which] @ np.linalg.solve(spread[np.ix_(which, which)], z[which]))
+
+    pushes = [block.least >= 0.0 and z[part].max() <= 0.0 for (_, block, _), part in zip(mine, parts, strict=True)]
+    k = max(range(len(mine)), key=lambda k: 0.0 if pushes[k] else missed(parts[k]))
+    which, block, one = mine[k]
+    part, better = parts[k], (at.fitted.cost - again.cost) * at.fitted.count + at.quadratic.soft
+    for i, (other, steady) in enumerate(told):
+        if other is not None and drifts(block, other):
+            # A drift that does not change is a bias.
+            waves = np.flatnonzero(np.ptp(block.along, axis=1).any(axis=1))
+            if (lost := missed(part[waves])) < one.freedom - steady.freedom:
+                which, block, one, part, better = i, other, steady, np.delete(part, waves), better - lost
+    better -= one.freedom - told[0][1].freedom
+    alone = better - again.forced(belief, at.repeated)
+    return _Found(which, z[:d], z[part] * block.spread, alone, better - TOGETHER, again.times)
