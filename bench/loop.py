@@ -9,7 +9,8 @@ Realities are drawn from three families: numbers outside of the prior, missing p
     randomized    trained in worlds of the prior
     longer        the same, and then for as long again as those below
     adaptive      the same, and finds out in which world it is (rma)
-    real2sim      randomized, then `isthmus loop`: recorded on the robot, its verdict followed, trained on the twin
+    real2sim      randomized, then `isthmus loop`: recorded on the robot, its verdict followed, trained on the twin; of the two
+                  policies the one that did better on the robot
     oracle        randomized, then trained as long in the world of the true numbers, which nobody has on a real robot
 
 Each step is an `isthmus` command. Finished ones are not repeated, so that the same command goes on where it was.
@@ -65,8 +66,9 @@ def bench(task: str, folder: Path, each: int) -> Generator[Step, Done, Rows]:
                 row["robot"][name] = 0.0
             options = ("--hidden", str(seed), "--family", family, "--run", str(folder / "randomized"), "-o", str(own))
             done = yield Step("loop", f"loop on {word}", ("loop", task, *options))
-            after = done.result.get("after") or done.result.get("before") or {}
-            row["success"]["real2sim"] = (after.get("success") or {}).get("rate", row["success"]["randomized"])
+            # What the loop hands over: its last policy, or the one before where that did better; watched in other episodes.
+            best = done.result.get("best") or {"run": str(folder / "randomized")}
+            row["success"]["real2sim"] = yield from _watched(Path(best["run"]), word, seed=2)
             row["seconds"]["real2sim"] = spent["randomized"] + done.seconds
             row["robot"]["real2sim"] = done.result.get("robot_seconds", 0.0)
             row["cause"] = done.failed or done.result.get("cause")
@@ -85,8 +87,8 @@ def bench(task: str, folder: Path, each: int) -> Generator[Step, Done, Rows]:
     return rows
 
 
-def _watched(run: Path, word: str) -> Generator[Step, Done, float]:
-    args = ("eval", str(run), "--reality", word, "--worlds", str(EPISODES), "--seed", "1")
+def _watched(run: Path, word: str, seed: int = 1) -> Generator[Step, Done, float]:
+    args = ("eval", str(run), "--reality", word, "--worlds", str(EPISODES), "--seed", str(seed))
     done = yield Step("watch", f"{run.name} on {word}", args)
     return float(done.result["success"]["rate"])
 

@@ -3,8 +3,8 @@
     measured    torques were recorded: laws are driven through the recorded motion and compared with them
     unseen      no torque was recorded: laws drive the simulated robot, whose motion is compared with the recorded one
 
-Every rung of the ladder is fitted, then a network on top of the best. A rung counts as better only if what it predicts better
-is more than chance.
+Every rung of the ladder is fitted, then a network on top of the best; of unseen torques until nothing but noise is left. A rung
+counts as better only if what it predicts better is more than chance.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ SPRING, SCANNED, STEPS = f"{FIGURE}spring", 16, 6
 """Parameter of a law: how stiff a gear is; so many values are looked at before one is fitted, with so many steps of starts."""
 LEAST = 0.02
 """A better law takes at least this share off the error."""
+ENOUGH = 1.05
+"""Times the noise: a law that leaves no more, on what it was fitted to and on what was held out, ends the search."""
 BLOCKS, HELD_OUT = 10, 5
 """Of pieces on a bench, and one in so many of them is held out."""
 Report = Callable[[float], None]
@@ -65,6 +67,11 @@ class Tried:
     held_out: float
     each: np.ndarray
     """Mean square error of each held-out piece."""
+
+    @property
+    def explains(self) -> bool:
+        """Whether there is nothing left but noise, where errors are in units of it."""
+        return max(self.fitted, self.held_out) < ENOUGH
 
 
 @dataclass(frozen=True)
@@ -189,23 +196,27 @@ def climb(
         miss = [_relative(larger, part, noise, e, threads) for part in (train, held)]
         found[name] = (extra, e)
         tried.append(_tried(name, values, *miss))
+        if tried[-1].explains:
+            break
     base = choose(tried)
     extra, e = found[base.name]
     motors = settled(robot, extra, base.values)
     here = replace(robot, unit=replace(robot.unit, motors=motors))
     world = e[: len(robot.space)]
-    learned = learn(here, train, world, noise, "motor", labels, threads=threads)
-    forced = with_force(here, learned)
-    miss = [_relative(forced, part, noise, world, threads) for part in (train, held)]
-    tried.append(_tried(NETWORK, base.values, *miss))
-    chosen = choose([base, tried[-1]])
-    network = learned if chosen is tried[-1] else None
+    chosen, network = base, None
+    if not base.explains:
+        learned = learn(here, train, world, noise, "motor", labels, threads=threads)
+        forced = with_force(here, learned)
+        miss = [_relative(forced, part, noise, world, threads) for part in (train, held)]
+        tried.append(_tried(NETWORK, base.values, *miss))
+        if (chosen := choose([base, tried[-1]])) is not base:
+            here, network = forced, learned
     actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise")
     if chosen is tried[0] or not (names := free(robot, belief)):
         return actuator, belief
     report((len(ladder) + 1) / (len(ladder) + 2))
     wide = reopened(belief if before is None else before, own)
-    again = fit(here if network is None else forced, train, wide, noise, names, start=world, rounds=2, threads=threads)
+    again = fit(here, train, wide, noise, names, start=world, rounds=2, threads=threads)
     return actuator, belief.put(again.factor())
 
 

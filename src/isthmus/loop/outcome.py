@@ -60,6 +60,8 @@ class Outcome:
     sentences: tuple[str, ...]
     before: dict[str, Any]
     after: dict[str, Any] | None
+    best: dict[str, Any]
+    """Of the policy that did best on the robot; of equals the last."""
     cause: str | None
     done: tuple[str, ...]
     """What was done, in words."""
@@ -99,6 +101,7 @@ def outcome(story: Story, space: Space, truth: dict[str, Any] | None) -> Outcome
         tuple(lines),
         _numbers(first) if first else {},
         _numbers(changed) if changed else None,
+        _numbers(best) | {"run": str(best.run), "controller": str(best.controller)} if best else {},
         first.cause if first else None,
         did,
         story.seconds,
