@@ -18,6 +18,7 @@ from isthmus.data.recording import write
 from isthmus.deploy.rules import BIT
 from isthmus.diagnose.agree import disagreements
 from isthmus.diagnose.base import base
+from isthmus.diagnose.blocks import MOST
 from isthmus.diagnose.evidence import Clue, Evidence, gather
 from isthmus.diagnose.judge import CAUSES, EXPLAINED, TOLD, WEIGHTS, as_believed, judge, probabilities
 from isthmus.diagnose.link import packets
@@ -107,7 +108,7 @@ def test_nothing_is_beyond_what_is_possible(player):
     at = base(PENDULUM, tracks([real(player)], PENDULUM.contract, TICK), PENDULUM.prior)
     block = next(b for b in at.quadratic.blocks if b.name == "payload")
     assert at.quadratic.told(block).c[0] >= 0.0
-    assert block.most > 0.0
+    assert block.most == pytest.approx(MOST * at.fitted.prior.spread[at.fitted.names.index("payload")])
 
 
 def test_evidence_survives_a_file(player):

@@ -231,3 +231,21 @@ def test_a_small_command_that_does_nothing_is_the_policys_own_dead_zone(asked, d
     assert len(told(heard)) == notes
     if notes:
         assert "does not answer push=0.2 in the simulator either" in told(heard)[0]
+
+
+# More than one cause -----------------------------------------------------------------------------------------------------
+
+
+def test_two_numbers_outside_are_not_taken_for_anything_else(swing):
+    why = explained(PENDULUM, swing, recorded(PENDULUM, swing, params={"action_delay": 0.06, "joint_friction": 0.4}))
+    assert why.verdict.cause == "outside"
+    assert why.verdict.hypotheses[0].clue.name in ("action_delay", "joint_friction")
+
+
+@pytest.mark.slow
+def test_a_number_outside_does_not_hide_the_physics_that_is_missing(swing):
+    """Numbers anywhere leave more than noise, and a law explains it."""
+    reality = {"params": {"joint_friction": 0.3}, "unmodelled": {"battery_sag": 0.4}}
+    why = explained(PENDULUM, swing, recorded(PENDULUM, swing, **reality))
+    assert why.verdict.cause in ("physics", "outside")
+    assert why.verdict.p("physics") + why.verdict.p("outside") > 0.9

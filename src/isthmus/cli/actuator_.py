@@ -144,6 +144,7 @@ def _record(args: Args, robot: Robot, found: Actuator, inputs: list[str], second
 
 
 def _tell(robot: Robot, found: Actuator) -> None:
+    from isthmus.identify.actuator import NETWORK
     from isthmus.identify.ladder import FIGURE, LADDER
 
     doc = {rung.name: rung.doc for rung in LADDER} | {"network": "and what a network finds on top"}
@@ -160,5 +161,7 @@ def _tell(robot: Robot, found: Actuator) -> None:
     chosen = next(t for t in found.tried if t.name == found.chosen)
     rows = [[name.removeprefix(FIGURE), f"{value:.4g}"] for name, value in chosen.values.items()]
     show.out.print(show.table("", ["figure", "found"], rows, right=(1,)))
-    if found.learned is None:
+    if not any(t.name == NETWORK for t in found.tried):
+        show.say("Nothing but noise is left: no other law was tried.")
+    elif found.learned is None:
         show.say("A network does not predict better what it was not fitted to: none is needed.")

@@ -271,7 +271,7 @@ def _tell(record: dict[str, Any], found: Watched, files: Sequence[str]) -> None:
     unwatched = [name for name, p in record["parameters"].items() if not p["watched"]]
     if unwatched:
         show.say(f"not watched, for these recordings do not tell: {', '.join(unwatched)}.")
-    if not watched:
+    if not watched and not record["changed"]:
         show.say("cannot tell whether it has changed, because nothing is told about any parameter: let it move.")
     else:
         show.say(f"needed: {record['needed']}" if record["changed"] else "no change in what was watched.")

@@ -13,14 +13,13 @@ from isthmus.diagnose.explain import Block, Quadratic, Told, bounded, quadratic
 from isthmus.diagnose.numbers import AMISS, Fitted, ends, fitted, further, moves
 from isthmus.diagnose.refit import refitted
 from isthmus.gap.loss import loss
+from isthmus.gap.noise import NOISE_ONLY
 from isthmus.gap.tracks import Track
 from isthmus.identify.descend import EDGES, Normal, repeated
 from isthmus.identify.narrow import SHARES
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
-EXPLAINED = 1.05
-"""Times the noise: what leaves no more than this explains all."""
 HELD = (0.36, 0.22)
 """Widths of the derivatives with which numbers are held inside the belief, of a robot that is followed."""
 
@@ -46,7 +45,7 @@ def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0)
     if at.times > AMISS and not residual.followed:
         physics = [b for b in asked if b.cause == "physics"]
         laws = refitted(at, lab, physics) if physics else None
-        if laws is None or laws.times > EXPLAINED:
+        if laws is None or laws.times > NOISE_ONLY:
             at = further(at, belief)
     often = EDGES * repeated(residual, at.normal, before) if residual.followed else 1.0
     # What is left is the noise from here on: where there is more of it than the sensors make, it is no evidence.

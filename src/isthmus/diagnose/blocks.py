@@ -1,6 +1,6 @@
 """What may be wrong, as blocks of doubts: numbers beyond the belief, sensors, missing physics.
 
-outside   one number may be anywhere within its hard bounds
+outside   one number may be far beyond what is believed, within its hard bounds
 sensor    bias of a signal, its drift, its gain, how an inertial sensor is mounted
 physics   a force by a law, motors whose strength changes with time
 """

@@ -11,7 +11,7 @@ import numpy as np
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
 from isthmus.diagnose.agree import disagreements
-from isthmus.diagnose.base import EXPLAINED, Base, base, explanations
+from isthmus.diagnose.base import Base, base, explanations
 from isthmus.diagnose.doubts import finer
 from isthmus.diagnose.explain import Block, Told
 from isthmus.diagnose.link import Packets, packets
@@ -25,10 +25,12 @@ from isthmus.diagnose.units import units
 from isthmus.diagnose.wiring import Undone, compared
 from isthmus.errors import BadInput
 from isthmus.gap.closed import charged
+from isthmus.gap.noise import NOISE_ONLY
 from isthmus.gap.suspect import cleaned
 from isthmus.gap.suspect.finding import Finding
 from isthmus.gap.tracks import Track, own_rate, tracks
 from isthmus.gap.whole import Gap
+from isthmus.sim.reality.check import flies
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -115,7 +117,7 @@ def gather(
     link, said = packets(episodes), parrot(controller, episodes)
     report(0.0, "fitting numbers")
     # A drone that is predicted in the steps of its training is late by half of one, and numbers would make up for that.
-    fine = robot if robot.feet else finer(robot)
+    fine = finer(robot) if flies(robot) else robot
     try:
         at = base(fine, found, belief, threads)
     except BadInput:
@@ -128,7 +130,7 @@ def gather(
     told, rest = ([], at.fitted.times) if followed else refined(at, belief, explanations(at))
     report(0.7, "undoing mistakes")
     undone = turned(robot, found)
-    if at.fitted.times > AMISS and rest > EXPLAINED:
+    if at.fitted.times > AMISS and rest > NOISE_ONLY:
         undone += compared(fine, found, belief, at, threads)
     noisy = [
         Clue("sensor", n.text, n.evidence, value=n.sigma, kind="noise")

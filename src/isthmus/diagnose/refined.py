@@ -4,7 +4,8 @@ The best one of the sensors by the quadratic, and all laws of missing forces at 
 is named.
 
     alone       with numbers inside the belief
-    together    with numbers anywhere, less the odds against two causes at once; only where nothing alone comes near
+    together    with numbers anywhere, less the odds against two causes at once; only where such numbers leave something,
+                and it is worth more than those odds
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import numpy as np
 
 from isthmus.diagnose.base import Base
 from isthmus.diagnose.blocks import drifts
-from isthmus.diagnose.explain import Block, Told
-from isthmus.diagnose.numbers import AMISS
+from isthmus.diagnose.explain import MATERIAL, Block, Told, bounded
+from isthmus.diagnose.numbers import AMISS, ends
 from isthmus.diagnose.refit import refitted
 from isthmus.world import Belief
 
@@ -77,25 +78,45 @@ def _found(at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]], 
             return None
     again = at.laws if cause == "physics" else None
     again, d = again or refitted(at.fitted, at.lab, [block for _, block, _ in mine]), len(at.fitted.names)
-    ends = np.cumsum([0, *(len(block.spread) for _, block, _ in mine)]) + d
-    parts = [np.arange(a, b) for a, b in pairwise(ends.tolist())]
-    z = again.point.z
-    spread = np.linalg.inv(again.normal.matrix / max(again.times, 1.0) ** 2 + again.prior.precision)
+    edges = np.cumsum([0, *(len(block.spread) for _, block, _ in mine)]) + d
+    parts = [np.arange(a, b) for a, b in pairwise(edges.tolist())]
+    z, A = again.point.z, again.normal.matrix / max(again.times, 1.0) ** 2 + again.prior.precision
+    spread = np.linalg.inv(A)
 
     def missed(which: np.ndarray) -> float:
         """Log-likelihood that is lost without some amounts."""
-        return 0.5 * float(z[which] @ np.linalg.solve(spread[np.ix_(which, which)], z[which]))
+        return 0.5 * float(z[which] @ np.linalg.solve(spread[np.ix_(which, which)], z[which])) if len(which) else 0.0
 
-    pushes = [block.least >= 0.0 and z[part].max() <= 0.0 for (_, block, _), part in zip(mine, parts, strict=True)]
-    k = max(range(len(mine)), key=lambda k: 0.0 if pushes[k] else missed(parts[k]))
+    able = [k for k, (_, block, _) in enumerate(mine) if block.least < 0.0 or z[parts[k]].max() > 0.0]
+    if not able:
+        return None
+    k = max(able, key=lambda k: missed(parts[k]))
     which, block, one = mine[k]
-    part, better = parts[k], (at.fitted.cost - again.cost) * at.fitted.count + at.quadratic.soft
+    part = parts[k]
     for i, (other, steady) in enumerate(told):
         if other is not None and drifts(block, other):
             # A drift that does not change is a bias.
             waves = np.flatnonzero(np.ptp(block.along, axis=1).any(axis=1))
-            if (lost := missed(part[waves])) < one.freedom - steady.freedom:
-                which, block, one, part, better = i, other, steady, np.delete(part, waves), better - lost
-    better -= one.freedom - told[0][1].freedom
-    alone = better - again.forced(belief, at.repeated)
-    return _Found(which, z[:d], z[part] * block.spread, alone, better - TOGETHER, again.times)
+            if missed(part[waves]) < one.freedom - steady.freedom:
+                which, block, one, part = i, other, steady, np.delete(part, waves)
+    # All others are none: numbers and amounts move to where they would be then.
+    kept = np.concatenate([np.arange(d), part])
+    dropped = np.setdiff1d(np.arange(d, len(z)), part)
+    own, H = z[kept] + np.linalg.solve(A[np.ix_(kept, kept)], A[np.ix_(kept, dropped)] @ z[dropped]), A[np.ix_(kept, kept)]
+    limits = np.full((len(kept), 2), [-np.inf, np.inf])
+    limits[d:] = np.stack([block.least / block.spread, block.most / block.spread], axis=1)
+    signed = bounded(H, np.zeros(len(own)), limits - own[:, None])
+    limits[:d] = ends(belief, at.fitted.names)
+    inside = bounded(H, np.zeros(len(own)), limits - own[:, None])
+    if np.abs((own + inside)[d:]).max() < MATERIAL:
+        return None
+    gain = (at.fitted.cost - again.cost) * at.fitted.count - missed(dropped) - (one.freedom - told[0][1].freedom)
+    worth = lambda step: gain - 0.5 * float(step @ H @ step) + at.quadratic.soft  # noqa: E731
+    alone = worth(inside)
+    if at.fitted.times <= AMISS:
+        # Around numbers that leave little, both are estimates of one thing, and either may have stopped short of it.
+        alone = max(alone, one.evidence - told[0][1].evidence)
+    more = worth(signed) - at.quadratic.soft
+    together = at.quadratic.soft + more - TOGETHER if at.fitted.times > AMISS and more > TOGETHER else -np.inf
+    found = own + (signed if together > alone else inside)
+    return _Found(which, found[:d], found[d:] * block.spread, alone, together, again.times)

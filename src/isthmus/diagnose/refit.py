@@ -24,7 +24,10 @@ from isthmus.identify.prior import Prior
 
 
 class Explained(Residual):
-    """A residual of numbers and amounts of a block, in units of the noise σ; engines are shared with the one without."""
+    """A residual of numbers and amounts of a block, or of several that were joined, in units of the noise σ.
+
+    Engines are shared with the one without.
+    """
 
     def __init__(self, lab: Lab, block: Block, noise: np.ndarray):
         self.__dict__ |= lab.residual.__dict__
@@ -47,7 +50,7 @@ class Explained(Residual):
 
 
 def refitted(at: Fitted, lab: Lab, blocks: Sequence[Block]) -> Fitted:
-    """Numbers as they were found, and amounts of some blocks behind them, in their order."""
+    """Numbers and, behind them, amounts of some blocks, in their order, searched for as numbers alone were."""
     before, block, d = at.prior, _joined(blocks), len(at.names)
     both = Prior(before.space, np.concatenate([before.mean, np.zeros(len(block.spread))]), np.eye(d + len(block.spread)))
     both.precision[:d, :d] = before.precision

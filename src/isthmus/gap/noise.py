@@ -11,6 +11,9 @@ from isthmus.gap.parabola import HALF, VALUE
 from isthmus.gap.residual import Components
 from isthmus.gap.tracks import Track
 
+NOISE_ONLY = 1.05
+"""Times the noise: what leaves no more than this explains all."""
+
 LEAST = 1e-6
 """Noise is never taken as smaller than this share of the signal's own size, plus this much."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isthmus.gap.noise import NOISE_ONLY
 from isthmus.gap.residual import Residual
 from isthmus.gap.segments import Segments
 from isthmus.gap.starts import suited
@@ -48,8 +49,6 @@ SPRING, SCANNED, STEPS = f"{FIGURE}spring", 16, 6
 """Parameter of a law: how stiff a gear is; so many values are looked at before one is fitted, with so many steps of starts."""
 LEAST = 0.02
 """A better law takes at least this share off the error."""
-ENOUGH = 1.05
-"""Times the noise: a law that leaves no more, on what it was fitted to and on what was held out, ends the search."""
 BLOCKS, HELD_OUT = 10, 5
 """Of pieces on a bench, and one in so many of them is held out."""
 Report = Callable[[float], None]
@@ -71,7 +70,7 @@ class Tried:
     @property
     def explains(self) -> bool:
         """Whether there is nothing left but noise, where errors are in units of it."""
-        return max(self.fitted, self.held_out) < ENOUGH
+        return max(self.fitted, self.held_out) < NOISE_ONLY
 
 
 @dataclass(frozen=True)

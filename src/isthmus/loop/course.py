@@ -182,7 +182,7 @@ def _again(
     trained = yield from _learned(s, folder, last, repair, k)
     if trained.failed:
         return f"training failed: {trained.failed}"
-    success = trained.result["evaluation"]["success"]
+    success = _success(trained)
     if success["high"] < CANNOT:
         share = f"{100 * success['rate']:.0f} %"
         return (
@@ -198,7 +198,10 @@ def _again(
 
 
 def _learned(s: Settings, folder: Path, last: Attempt, repair: Repair, k: int) -> Generator[Step, Done, Done]:
-    """The policy before goes on with the twin; if that leads nowhere, another begins anew; what is not good yet goes on."""
+    """The policy before goes on with the twin; if that leads nowhere, another begins anew; what is not good yet goes on.
+
+    Of all of them the one that succeeds most often on the twin is taken.
+    """
     where = "the twin" if repair.twin else "worlds of the prior"
     where += {"wider": ", wider", "longer": ", for longer", "adapt": ", to adapt"}.get(repair.what, "")
     options = ("--belief", str(repair.twin)) if repair.twin else ()
@@ -209,18 +212,22 @@ def _learned(s: Settings, folder: Path, last: Attempt, repair: Repair, k: int) -
         begins = ("--from", str(before), "--kl", "0") if before else anew
         return _train(s, out, begins + options, s.training("on" if before else "anew"), where + how)
 
-    before, out = None if anew else last.run, folder / f"{k}-twin"
-    trained = yield training(before, out, "")
+    out = folder / f"{k}-twin"
+    done = [(yield training(None if anew else last.run, out, ""))]
+    begun = bool(anew)
     for n in range(2, s.trainings + 1):
-        success = None if trained.failed else trained.result["evaluation"]["success"]
-        if success is None or success["rate"] >= GOOD:
+        success = None if done[-1].failed else _success(done[-1])
+        if success is None or success["rate"] >= GOOD or (begun and success["rate"] < NOTHING):
             break
-        nowhere = success["high"] < CANNOT if before else success["rate"] < NOTHING
-        if nowhere and before is None:
-            break
-        before, out = None if nowhere else out, folder / f"{k}-twin-{n}"
-        trained = yield training(before, out, ", from nothing" if nowhere else ", further")
-    return trained
+        lost = not begun and success["high"] < CANNOT
+        before, out, begun = None if lost else out, folder / f"{k}-twin-{n}", begun or lost
+        done.append((yield training(before, out, ", from nothing" if lost else ", further")))
+    worked = [d for d in done if not d.failed]
+    return max(worked, key=lambda d: _success(d)["rate"]) if worked else done[-1]
+
+
+def _success(trained: Done) -> dict[str, float]:
+    return trained.result["evaluation"]["success"]
 
 
 def _validated(s: Settings, task: Task, a: Attempt, page: Path, twin: Path | None) -> Generator[Step, Done, Attempt]:

@@ -1,4 +1,4 @@
-"""What is known about the loop of single tasks, by measurement (docs/lab-notes.md); all others go by their recipes."""
+"""What is known about the loop of single tasks; all others go by their recipes."""
 
 from __future__ import annotations
 

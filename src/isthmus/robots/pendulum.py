@@ -9,7 +9,8 @@ Figures, and where they come from (DFKI's torque-limited simple pendulum, Wiebe 
 - Torque command limited to 1.5 N·m: their limit for swinging up by energy shaping. Gravity pulls with up to 2.9 N·m.
 - Viscous friction 0.1 N·m·s/rad: their parameter files. Coulomb friction 0.1 N·m: our estimate, about 1 % of the
   peak torque of a motor with so small a gear; the prior starts at none.
-- Viscous friction ends at 0.3 N·m·s/rad: from about 0.23 on, full torque puts less into a swing than friction takes out.
+- Viscous friction ends at 0.3 N·m·s/rad, our choice: from about 0.23 on, full torque puts less into a swing than friction takes
+  out, and hidden realities, which stay clear of the end, leave the robot able to work.
 - Encoder of 12 bits, 0.0015 rad: the noise of the position. Noise of the velocity, motor lag and delays: our estimates
   for a current loop of some kHz and a CAN bus at a few hundred messages per second.
 
