@@ -10,7 +10,7 @@ Realities are drawn from three families: numbers outside of the prior, missing p
     longer        the same, and then trained on once more
     adaptive      the same, and finds out in which world it is (rma)
     real2sim      randomized, then `isthmus loop`: recorded on the robot, its verdict followed, trained on the twin; of the two
-                  policies the one that did better in 64 watched episodes each; it may train up to four times
+                  policies the one that did better in 64 watched episodes each; it may train up to six times
     oracle        randomized, then trained on once in the world of the true numbers, which nobody has on a real robot
 
 Each step is an `isthmus` command. Finished ones are not repeated, so that the same command goes on where it was.

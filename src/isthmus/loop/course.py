@@ -35,9 +35,11 @@ HOLD = 4.0
 JUDGED = 64
 """Episodes in which a virtual robot is watched."""
 CANNOT = 0.1
-"""Success in the twin's own worlds below which a policy is not tried on the robot, and one from the prior is given up."""
+"""Success in the twin's own worlds below which a policy is not tried on the robot …"""
+HALF = 0.5
+"""… below which another begins anew, in place of one that was trained on the prior first …"""
 NOTHING = 0.01
-"""Success in the twin's own worlds below which a policy that began there is given up: a little is how much starts."""
+"""… and below which the latter is given up: much begins as a little."""
 WIDER = 1.6
 """Times the prior's ranges, where no number could be found."""
 WORLDS, WIDE = 512, 2.0
@@ -182,7 +184,7 @@ def _again(
     trained = yield from _learned(s, folder, last, repair, k)
     if trained.failed:
         return f"training failed: {trained.failed}"
-    success = _success(trained)
+    success = trained.result["evaluation"]["success"]
     if success["high"] < CANNOT:
         share = f"{100 * success['rate']:.0f} %"
         return (
@@ -212,22 +214,25 @@ def _learned(s: Settings, folder: Path, last: Attempt, repair: Repair, k: int) -
         begins = ("--from", str(before), "--kl", "0") if before else anew
         return _train(s, out, begins + options, s.training("on" if before else "anew"), where + how)
 
-    out = folder / f"{k}-twin"
+    begun, out = bool(anew), folder / f"{k}-twin"
     done = [(yield training(None if anew else last.run, out, ""))]
-    begun = bool(anew)
+    rates = [_rate(done[-1])]
     for n in range(2, s.trainings + 1):
-        success = None if done[-1].failed else _success(done[-1])
-        if success is None or success["rate"] >= GOOD or (begun and success["rate"] < NOTHING):
+        if done[-1].failed or rates[-1] >= GOOD:
             break
-        lost = not begun and success["high"] < CANNOT
-        before, out, begun = None if lost else out, folder / f"{k}-twin-{n}", begun or lost
+        lost = not begun and rates[-1] < HALF
+        stuck = rates[-1] < NOTHING or rates[-1] <= max(rates[:-1], default=-1.0)
+        if stuck and not lost:
+            break
+        before, out, begun, rates = None if lost else out, folder / f"{k}-twin-{n}", begun or lost, [] if lost else rates
         done.append((yield training(before, out, ", from nothing" if lost else ", further")))
-    worked = [d for d in done if not d.failed]
-    return max(worked, key=lambda d: _success(d)["rate"]) if worked else done[-1]
+        rates.append(_rate(done[-1]))
+    return max(reversed(done), key=_rate)
 
 
-def _success(trained: Done) -> dict[str, float]:
-    return trained.result["evaluation"]["success"]
+def _rate(trained: Done) -> float:
+    """Success of a policy in the worlds that it was trained in; less than any if it could not be trained."""
+    return -1.0 if trained.failed else float(trained.result["evaluation"]["success"]["rate"])
 
 
 def _validated(s: Settings, task: Task, a: Attempt, page: Path, twin: Path | None) -> Generator[Step, Done, Attempt]:

@@ -17,7 +17,7 @@ GOOD = 0.9
 """Part of the episodes that must succeed for a robot to be called able."""
 SHARE = (0.5, 0.25)
 """Of a budget, for the first training and for all others; the rest is for everything else."""
-TRAININGS, WITHIN = 4, 2
+TRAININGS, WITHIN = 6, 2
 """How often a policy is trained for a twin, at most, and within a budget."""
 
 
