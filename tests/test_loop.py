@@ -1,101 +1,22 @@
-"""The loop: what it does next, and that it goes on where it was."""
+"""The loop: what it does next, and what it says."""
 
 from __future__ import annotations
 
 import ast
 import itertools
-import json
 from pathlib import Path
 
 import pytest
+from looping import QUIET, RATE, Robot, lived, verbs
 
 import isthmus.loop
 from isthmus.cli.main import main
-from isthmus.errors import BadInput, Interrupted
-from isthmus.loop import steps
 from isthmus.loop.course import commands, course
 from isthmus.loop.outcome import moved, outcome
 from isthmus.loop.report import write_report
-from isthmus.loop.steps import Journal, Step, alone, carry_out
+from isthmus.loop.steps import Journal, carry_out
 from isthmus.loop.story import Settings
 from isthmus.tasks import get_task
-
-QUIET = lambda number, step, done: None
-RATE = {"rate": 0.5, "low": 0.4, "high": 0.6, "n": 64}
-
-
-class Robot:
-    """Answers commands as they would, without doing the work: files are made, results have their shape."""
-
-    def __init__(self, cause: str | None = "outside", success: float = 0.1, left: float = 1.0, kept: bool = True):
-        self.cause, self.success, self.left, self.kept = cause, success, left, kept
-        self.asked: list[tuple[str, ...]] = []
-        self.stop_at = -1
-        self.ended = "done"
-        self.learns = 0.95
-
-    def __call__(self, args: tuple[str, ...]) -> tuple[int, dict]:
-        if len(self.asked) == self.stop_at:
-            return 3, {"error": "interrupted", "exit": 3}
-        self.asked.append(args)
-        code, result = getattr(self, args[0])(args)
-        for i, word in enumerate(args):
-            if word in ("-o", "--record", "--episodes") and code == 0:
-                out = Path(args[i + 1])
-                if args[0] == "train":
-                    (out / "checkpoints").mkdir(parents=True, exist_ok=True)
-                    (out / "checkpoints" / "1.safetensors").touch()
-                else:
-                    out.touch()
-                    out.with_suffix(".json").touch() if args[0] == "validate" else None
-        return code, result
-
-    def train(self, args):
-        return 0, {"evaluation": {"success": {**RATE, "rate": self.learns}}}
-
-    def export(self, args):
-        return 0, {}
-
-    def run(self, args):
-        if self.ended == "preflight":  # no recording
-            return 1, {"ended": "preflight", "why": "rate: no packets"}
-        return 0, {"ended": "done", "seconds": 20.0}
-
-    def eval(self, args):
-        return 0, {"success": {**RATE, "rate": self.success}}
-
-    def gap(self, args):
-        why = {
-            "headline": "So it is.",
-            "cause": self.cause,
-            "hypotheses": [{"cause": self.cause or "outside", "p": 0.9, "clue": None}],
-        }
-        return 0, {"why": None if "--no-why" in args else why, "score": {"value": 3.0}}
-
-    def identify(self, args):
-        found = {"unit": "kg", "value": 0.2, "low": 0.1, "high": 0.3, "before": [0.0, 0.1]}
-        return 0, {"parameters": {"payload": found}, "error": {"after": {"fitted": 1.0, "held_out": self.left}}}
-
-    def actuator(self, args):
-        return 0, {"law": "stribeck", "tried": [{"law": "stribeck", "values": {"strength": 1.0, "motor_stribeck": 0.4}}]}
-
-    def residual(self, args):
-        return (0, {"kept": True}) if self.kept else (1, {"kept": False})
-
-    def excite(self, args):
-        return 0, {"commands": ["x=0.1"]}
-
-    def validate(self, args):
-        return 0, {"passed": True}
-
-
-def lived(folder: Path, robot: Robot, task: str = "pendulum/swingup", **settings):
-    s = Settings(task, "sim:somewhere", "somewhere", **settings)
-    return carry_out(course(s, get_task(task), folder), Journal(folder), robot, QUIET)
-
-
-def verbs(robot: Robot) -> list[str]:
-    return [args[0] for args in robot.asked]
 
 
 def test_the_whole_way_in_order(tmp_path):
@@ -108,76 +29,6 @@ def test_the_whole_way_in_order(tmp_path):
     assert story.repairs[0].twin == tmp_path / "1-numbers.twin"
     assert "--belief" in robot.asked[6]
     assert "--from" in robot.asked[6]
-
-
-@pytest.mark.parametrize("at", range(14))
-def test_stopped_anywhere_it_goes_on_and_repeats_nothing(tmp_path, at):
-    robot = Robot()
-    robot.stop_at = at
-    with pytest.raises(Interrupted):
-        lived(tmp_path, robot)
-    robot.stop_at = -1
-    lived(tmp_path, robot)
-    assert len(robot.asked) == 14
-    assert len(set(robot.asked)) == 14
-
-
-def test_training_that_was_killed_goes_on_and_half_a_file_does_not_stay(tmp_path):
-    robot = Robot()
-    robot.stop_at = 0
-    with pytest.raises(Interrupted):
-        lived(tmp_path, robot)
-    (tmp_path / "0-prior" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "0-prior" / "checkpoints" / "1.safetensors").touch()
-    (tmp_path / "0-prior.controller").write_text("half")
-    seen = {}
-    original = robot.export
-    robot.export = lambda args: (seen.setdefault("there", Path(args[-1]).exists()), original(args))[1]
-    robot.stop_at = -1
-    lived(tmp_path, robot)
-    assert robot.asked[0] == ("train", "--resume", "-o", str(tmp_path / "0-prior"))
-    assert seen["there"] is False
-
-
-def test_checkpoints_of_another_command_are_not_gone_on_with(tmp_path):
-    robot = Robot()
-    (tmp_path / "0-prior" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "0-prior" / "checkpoints" / "1.safetensors").touch()
-    lived(tmp_path, robot)
-    assert "--resume" not in robot.asked[0]
-
-
-def test_a_lost_artifact_is_made_again_with_all_that_came_of_it(tmp_path):
-    lived(tmp_path, Robot())
-    (tmp_path / "1-numbers.twin").unlink()
-    robot = Robot()
-    lived(tmp_path, robot)
-    assert verbs(robot) == ["identify", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
-
-
-def test_a_record_counts_only_for_the_command_that_made_it(tmp_path):
-    lived(tmp_path, Robot())
-    robot = Robot()
-    lived(tmp_path, robot, seconds=12.0)
-    assert verbs(robot)[0] == "run"
-    assert len(robot.asked) == 12
-
-
-def test_a_folder_may_be_moved(tmp_path):
-    lived(tmp_path / "here", Robot())
-    (tmp_path / "here").rename(tmp_path / "there")
-    robot = Robot()
-    lived(tmp_path / "there", robot)
-    assert robot.asked == []
-
-
-def test_a_robot_that_was_switched_off_is_tried_again(tmp_path):
-    robot = Robot()
-    robot.ended = "preflight"
-    lived(tmp_path, robot)
-    robot.ended = "done"
-    story, _ = lived(tmp_path, robot)
-    assert not story.stopped
 
 
 @pytest.mark.parametrize("cause", ["wiring", "controller"])
@@ -252,14 +103,6 @@ def test_a_budget_is_for_all_trainings(tmp_path):
     lived(tmp_path, robot, budget=8.0, rounds=1)
     trained = [float(args[args.index("--minutes") + 1]) for args in robot.asked if args[0] == "train"]
     assert trained == [4.0, 1.0, 1.0]
-
-
-def test_a_teacher_that_was_killed_is_gone_on_with(tmp_path):
-    out = tmp_path / "run"
-    (out / "teacher" / "checkpoints").mkdir(parents=True)
-    (out / "teacher" / "checkpoints" / "1.safetensors").touch()
-    step = Step("train", "", ("train", "pendulum/swingup", "-o", str(out), "--method", "rma"), (out,))
-    assert steps._resumed(step) == ("train", "--resume", "-o", str(out))
 
 
 def test_states_never_seen_widen_the_worlds(tmp_path):
@@ -421,19 +264,6 @@ def test_the_loop_never_reads_a_reality():
             assert not any("reality" in name.lower() for name in (*names, module)), path
 
 
-def test_one_folder_has_one_loop(tmp_path, monkeypatch):
-    monkeypatch.setattr("isthmus.loop.steps.PATIENCE", 0.1)
-    with alone(tmp_path), pytest.raises(BadInput, match="another loop"), alone(tmp_path):
-        pass
-
-
-def test_a_broken_record_of_a_step_is_named(tmp_path):
-    (tmp_path / "steps").mkdir()
-    (tmp_path / "steps" / "01-train.json").write_text('{"exit": "x"}')
-    with pytest.raises(BadInput, match=r"01-train\.json"):
-        Journal(tmp_path).read(1, Step("train", "", ("train",)))
-
-
 @pytest.mark.parametrize(
     ("args", "said"),
     [
@@ -452,9 +282,3 @@ def test_bad_options_are_named(capsys, args, said, tmp_path, monkeypatch):
     assert main(["loop", *args]) == 2
     assert said in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_other_settings_do_not_go_on_in_the_same_folder(capsys, tmp_path):
-    (tmp_path / "loop.json").write_text(json.dumps({"kind": "loop", "settings": {"task": "cartpole/balance"}}))
-    assert main(["loop", "pendulum/swingup", "-o", str(tmp_path)]) == 2
-    assert "cartpole/balance" in capsys.readouterr().err

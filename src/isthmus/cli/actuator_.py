@@ -147,7 +147,7 @@ def _tell(robot: Robot, found: Actuator) -> None:
     from isthmus.identify.actuator import NETWORK
     from isthmus.identify.ladder import FIGURE, LADDER
 
-    doc = {rung.name: rung.doc for rung in LADDER} | {"network": "and what a network finds on top"}
+    doc = {rung.name: rung.doc for rung in LADDER} | {NETWORK: "and what a network finds on top"}
     unit = "N·m" if found.unit == "N·m" else "error / noise"
     rows = [
         [t.name + (" ←" if t.name == found.chosen else ""), doc.get(t.name, ""), f"{t.fitted:.4g}", f"{t.held_out:.4g}"]

@@ -120,6 +120,12 @@ def bounded(H: np.ndarray, slope: np.ndarray, ends: np.ndarray) -> np.ndarray:
     return lsq_linear(root.T, -np.linalg.solve(root, slope), tuple(ends.T), method="bvls").x
 
 
+def held(H: np.ndarray, z: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, float]:
+    """The best point between ends, (n, 2), by the curvature H at the best of all, z, and what it costs to be there."""
+    step = bounded(H, np.zeros(len(z)), ends - z[:, None])
+    return z + step, 0.5 * float(step @ H @ step)
+
+
 def quadratic(
     lab: Lab, prior: Prior, z: np.ndarray, xi: np.ndarray, ends: np.ndarray, blocks: Sequence[Block], repeated: float
 ) -> Quadratic:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.diagnose.explain import bounded
+from isthmus.diagnose.explain import held
 from isthmus.gap.horizon import horizon
 from isthmus.gap.noise import floor
 from isthmus.gap.residual import Components, Residual, skipped
@@ -55,13 +55,13 @@ class Fitted:
         """Root mean square of what is left, in units of the signals' own noise."""
         return float(np.sqrt(np.nanmean((self.left / self.floor) ** 2)))
 
+    def curvature(self, repeated: float) -> np.ndarray:
+        """(d, d) of -log density, with what is left for noise."""
+        return self.normal.matrix / (repeated * max(self.times, 1.0) ** 2) + self.prior.precision
+
     def forced(self, belief: Belief, repeated: float) -> float:
         """What it costs to hold the numbers inside the belief, by the curvature at the best ones."""
-        A = self.normal.matrix / (repeated * max(self.times, 1.0) ** 2) + self.prior.precision
-        inside = np.full((len(A), 2), [-np.inf, np.inf])
-        inside[: len(self.names)] = ends(belief, self.names)
-        step = bounded(A, np.zeros(len(A)), inside - self.point.z[:, None])
-        return 0.5 * float(step @ A @ step)
+        return held(self.curvature(repeated), self.point.z, ends(belief, self.names))[1]
 
     @property
     def count(self) -> int:

@@ -10,7 +10,7 @@ is named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from isthmus.diagnose.base import Base
 from isthmus.diagnose.blocks import drifts
-from isthmus.diagnose.explain import MATERIAL, Block, Told, bounded
+from isthmus.diagnose.explain import MATERIAL, Block, Told, held
 from isthmus.diagnose.numbers import AMISS, ends
 from isthmus.diagnose.refit import refitted
 from isthmus.world import Belief
@@ -36,10 +36,13 @@ TOGETHER = 30.0
 def refined(
     at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]]
 ) -> tuple[list[tuple[Block | None, Told]], float]:
-    """What was told, that of sensors and laws found anew where there is something to explain; and the least that they leave."""
+    """What was told, that of sensors and laws found anew where there is something to explain; and the least that they leave.
+
+    Of a robot that is not followed: around one that is, every explanation was tried already.
+    """
     (_, nothing), *others = told
     worth = max((one.evidence - nothing.evidence for b, one in others if b is not None and b.cause in REFITTED), default=0.0)
-    if at.fitted.residual.followed or (at.fitted.times <= AMISS and worth <= WORTH):
+    if at.fitted.times <= AMISS and worth <= WORTH:
         return list(told), at.fitted.times
     found = [f for cause in REFITTED if (f := _found(at, belief, told, cause)) is not None]
     alone = max([one.evidence - nothing.evidence for _, one in others] + [f.alone for f in found])
@@ -72,27 +75,22 @@ def _found(at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]], 
     mine = [(i, block, one) for i, (block, one) in enumerate(told) if block is not None and block.cause == cause]
     if not mine:
         return None
+    nothing, d = told[0][1], len(at.fitted.names)
     if cause == "sensor":
         mine = [max(mine, key=lambda m: m[2].evidence)]
-        if mine[0][2].evidence <= told[0][1].evidence:
+        if mine[0][2].evidence <= nothing.evidence:
             return None
     again = at.laws if cause == "physics" else None
-    again, d = again or refitted(at.fitted, at.lab, [block for _, block, _ in mine]), len(at.fitted.names)
-    edges = np.cumsum([0, *(len(block.spread) for _, block, _ in mine)]) + d
+    again = again or refitted(at.fitted, at.lab, [block for _, block, _ in mine])
+    z, A = again.point.z, again.curvature(at.repeated)
+    missed = _missing(z, A)
+    edges = np.cumsum([d, *(len(block.spread) for _, block, _ in mine)])
     parts = [np.arange(a, b) for a, b in pairwise(edges.tolist())]
-    z, A = again.point.z, again.normal.matrix / max(again.times, 1.0) ** 2 + again.prior.precision
-    spread = np.linalg.inv(A)
-
-    def missed(which: np.ndarray) -> float:
-        """Log-likelihood that is lost without some amounts."""
-        return 0.5 * float(z[which] @ np.linalg.solve(spread[np.ix_(which, which)], z[which])) if len(which) else 0.0
-
     able = [k for k, (_, block, _) in enumerate(mine) if block.least < 0.0 or z[parts[k]].max() > 0.0]
     if not able:
         return None
     k = max(able, key=lambda k: missed(parts[k]))
-    which, block, one = mine[k]
-    part = parts[k]
+    (which, block, one), part = mine[k], parts[k]
     for i, (other, steady) in enumerate(told):
         if other is not None and drifts(block, other):
             # A drift that does not change is a bias.
@@ -100,23 +98,27 @@ def _found(at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]], 
             if missed(part[waves]) < one.freedom - steady.freedom:
                 which, block, one, part = i, other, steady, np.delete(part, waves)
     # All others are none: numbers and amounts move to where they would be then.
-    kept = np.concatenate([np.arange(d), part])
-    dropped = np.setdiff1d(np.arange(d, len(z)), part)
-    own, H = z[kept] + np.linalg.solve(A[np.ix_(kept, kept)], A[np.ix_(kept, dropped)] @ z[dropped]), A[np.ix_(kept, kept)]
+    kept, dropped = np.concatenate([np.arange(d), part]), np.setdiff1d(np.arange(d, len(z)), part)
+    H = A[np.ix_(kept, kept)]
+    own = z[kept] + np.linalg.solve(H, A[np.ix_(kept, dropped)] @ z[dropped])
     limits = np.full((len(kept), 2), [-np.inf, np.inf])
     limits[d:] = np.stack([block.least / block.spread, block.most / block.spread], axis=1)
-    signed = bounded(H, np.zeros(len(own)), limits - own[:, None])
+    anywhere, cost_anywhere = held(H, own, limits)
     limits[:d] = ends(belief, at.fitted.names)
-    inside = bounded(H, np.zeros(len(own)), limits - own[:, None])
-    if np.abs((own + inside)[d:]).max() < MATERIAL:
+    inside, cost_inside = held(H, own, limits)
+    if np.abs(inside[d:]).max() < MATERIAL:
         return None
-    gain = (at.fitted.cost - again.cost) * at.fitted.count - missed(dropped) - (one.freedom - told[0][1].freedom)
-    worth = lambda step: gain - 0.5 * float(step @ H @ step) + at.quadratic.soft  # noqa: E731
-    alone = worth(inside)
+    gain = (at.fitted.cost - again.cost) * at.fitted.count - missed(dropped) - (one.freedom - nothing.freedom)
+    alone, more = at.quadratic.soft + gain - cost_inside, gain - cost_anywhere
     if at.fitted.times <= AMISS:
         # Around numbers that leave little, both are estimates of one thing, and either may have stopped short of it.
-        alone = max(alone, one.evidence - told[0][1].evidence)
-    more = worth(signed) - at.quadratic.soft
+        alone = max(alone, one.evidence - nothing.evidence)
     together = at.quadratic.soft + more - TOGETHER if at.fitted.times > AMISS and more > TOGETHER else -np.inf
-    found = own + (signed if together > alone else inside)
-    return _Found(which, found[:d], found[d:] * block.spread, alone, together, again.times)
+    point = anywhere if together > alone else inside
+    return _Found(which, point[:d], point[d:] * block.spread, alone, together, again.times)
+
+
+def _missing(z: np.ndarray, A: np.ndarray) -> Callable[[np.ndarray], float]:
+    """How much log-likelihood is lost without some amounts of z, by their places; A is the curvature there."""
+    spread = np.linalg.inv(A)
+    return lambda at: 0.5 * float(z[at] @ np.linalg.solve(spread[np.ix_(at, at)], z[at])) if len(at) else 0.0

@@ -224,7 +224,9 @@ def _learned(s: Settings, folder: Path, last: Attempt, repair: Repair, k: int) -
         stuck = rates[-1] < NOTHING or rates[-1] <= max(rates[:-1], default=-1.0)
         if stuck and not lost:
             break
-        before, out, begun, rates = None if lost else out, folder / f"{k}-twin-{n}", begun or lost, [] if lost else rates
+        if lost:
+            begun, rates = True, []
+        before, out = None if lost else out, folder / f"{k}-twin-{n}"
         done.append((yield training(before, out, ", from nothing" if lost else ", further")))
         rates.append(_rate(done[-1]))
     return max(reversed(done), key=_rate)

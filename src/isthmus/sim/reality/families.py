@@ -99,7 +99,7 @@ def _some(draws: Mapping[str, Draw], rng: Rng, most: int) -> dict[str, Any]:
 
 
 def _mixed(outside: Mapping[str, Draw], physics: Mapping[str, Draw], rng: Rng) -> dict[str, Any]:
-    law = _some(physics, rng, 1)
+    law = _some(physics, rng.spawn(1)[0], 1)  # other physics than "unmodelled" has at this seed
     replaced = {"stribeck": "friction", "ground_softness": "contact_time"}
     free = {n: d for n, d in outside.items() if not any(entry in law and word in n for entry, word in replaced.items())}
     # Rotor inertia decides how stiff a flexible drive can be, so one reality does not change both.
@@ -143,7 +143,9 @@ def beyond(belief: Belief) -> dict[str, Draw]:
 
 def _beyond(sides: list[tuple[float, float]], width: float, rng: Rng) -> float:
     end, bound = sides[int(rng.integers(len(sides)))]
-    return end + np.sign(bound - end) * min(rng.uniform(*OUTSIDE) * width, ROOM * abs(bound - end))
+    most = ROOM * abs(bound - end)
+    near, far = (min(part * width, most) for part in OUTSIDE)
+    return end + np.sign(bound - end) * rng.uniform(min(near, 0.7 * far), far)
 
 
 # Physics --------------------------------------------------------------------------------------------------------
