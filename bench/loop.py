@@ -56,8 +56,8 @@ def bench(task: str, folder: Path, each: int) -> Generator[Step, Done, Rows]:
             ticks = ("--steps", str(again), "--from", str(folder / "randomized"), "--kl", "0")
         done = yield Step(f"train-{name}", f"train {name}", ("train", task, "-o", str(out), *options, *ticks), (out,))
         spent[name] = done.seconds + (spent["randomized"] if name == "longer" else 0.0)
-    for family in FAMILIES:
-        for seed in range(FIRST, FIRST + each):
+    for seed in range(FIRST, FIRST + each):
+        for family in FAMILIES:
             word, own = f"hidden:{seed}:{family}", folder / f"{family}-{seed}"
             row: dict = {"family": family, "seed": seed, "success": {}, "seconds": {}, "robot": {}}
             for name in TRAINED:

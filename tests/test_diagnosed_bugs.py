@@ -153,7 +153,8 @@ def implicit(robot: Robot, step: float) -> Engine:
     return Engine(other, 1, threads=1)
 
 
-@pytest.mark.parametrize(("step", "cause"), [pytest.param(STEP, "outside", marks=pytest.mark.slow), (0.001, "nothing")])
+@pytest.mark.slow
+@pytest.mark.parametrize(("step", "cause"), [(STEP, "outside"), (0.001, "nothing")])
 def test_a_drive_that_is_integrated_implicitly_is_diagnosed_as_inertia(step, cause, tmp_path):
     """(I + h kd) v' = I v + h (kp (u - q) - kd v): an implicit servo turns as if h kd were added to its rotor's inertia."""
     robot = servo()
@@ -236,6 +237,7 @@ def test_a_small_command_that_does_nothing_is_the_policys_own_dead_zone(asked, d
 # More than one cause -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_numbers_outside_are_not_taken_for_anything_else(swing):
     why = explained(PENDULUM, swing, recorded(PENDULUM, swing, params={"action_delay": 0.06, "joint_friction": 0.4}))
     assert why.verdict.cause == "outside"

@@ -91,7 +91,10 @@ def test_estimates_in_learning_are_those_of_the_rollout(tmp_path, kind):
     assert rollout.fresh.sum() > 0
 
 
-@pytest.mark.parametrize(("method", "kind"), [("student", "memory"), ("student", "window"), ("rma", "slow memory")])
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [("student", "memory"), pytest.param("student", "window", marks=pytest.mark.slow), ("rma", "slow memory")],
+)
 def test_a_student_comes_to_do_what_its_teacher_does(tmp_path, method, kind):
     made = distiller(tmp_path, "cartpole/balance", method, kind, replace(SMALL, worlds=48, minibatch=192))
     losses = [made.learn()[0][f"{method}_loss"] for _ in range(25)]

@@ -153,7 +153,7 @@ def test_from_a_recording_to_a_twin_by_the_command_line(pendulum, swung, tmp_pat
     assert said["error"]["after"]["held_out"] < 1.3 < said["error"]["before"]["held_out"]
     low, high = (said["parameters"]["encoder_offset"][end] for end in ("low", "high"))
     assert low < swung[1][pendulum.space.index("encoder_offset")] < high
-    assert main(["identify", str(out), str(tmp_path / "swing.mcap"), "--only", "joint_damping"]) == 0
+    assert main(["identify", str(out), str(tmp_path / "swing.mcap"), "--only", "joint_damping", "--search", "never"]) == 0
     assert "joint_damping" in capsys.readouterr().out
 
 

@@ -253,6 +253,7 @@ def test_a_second_controller_is_refused_and_the_first_sits_down_when_asked_to(co
     ears.mode("damp")
 
 
+@pytest.mark.slow
 def test_ctrl_c_lays_a_quadruped_down_before_it_lets_go(controllers, tmp_path):
     endpoint, path, go1 = free_endpoint(), tmp_path / "a.mcap", get_robot("go1")
     with robot("go1", endpoint) as body, listener(endpoint) as ears:

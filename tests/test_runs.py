@@ -19,7 +19,7 @@ from isthmus.errors import BadInput
 from isthmus.files import content_hash
 from isthmus.learn import checkpoint, runs
 
-TASK, STEPS = "pendulum/swingup", 16_000
+TASK, STEPS = "pendulum/swingup", 8_000
 COMMAND = [sys.executable, "-m", "isthmus.cli.main", "train"]
 
 
@@ -182,11 +182,10 @@ def test_a_broken_plan_is_refused(whole, tmp_path, change):
         runs.load(tmp_path)
 
 
-def test_an_existing_run_is_never_overwritten(whole):
+def test_an_existing_run_is_never_overwritten(whole, capsys):
     before = {p: p.read_bytes() for p in whole.rglob("*") if p.is_file()}
-    code, _, err = finish(start(whole, "--steps", "10"))
-    assert code == 2
-    assert "--resume" in err
+    assert main(["train", TASK, "-o", str(whole), "--steps", "10"]) == 2
+    assert "--resume" in capsys.readouterr().err
     assert before == {p: p.read_bytes() for p in whole.rglob("*") if p.is_file()}
 
 
@@ -208,9 +207,9 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["/dev/null/run", "/proc/run"])
-def test_a_folder_that_cannot_be_written_is_one_sentence(where):
-    code, _, err = finish(start(Path(where), "--steps", "10"))
-    assert code == 2
+def test_a_folder_that_cannot_be_written_is_one_sentence(where, capsys):
+    assert main(["train", TASK, "-o", where, "--steps", "10"]) == 2
+    err = capsys.readouterr().err
     assert "Traceback" not in err
     assert err.count("\n") == 1
     assert where in err

@@ -247,6 +247,7 @@ def _identify(swing, *options: str) -> list[str]:
     return ["identify", "pendulum", str(swing), "--only", "joint_damping", "encoder_offset", "--horizon", "0.2", *options]
 
 
+@pytest.mark.slow
 def test_a_search_finds_the_delay_that_the_nearest_valley_hides():
     """A delay of a fast wave is told but for whole periods: from the middle of the belief the fit ends a period off."""
     robot = get_robot("pendulum")

@@ -200,13 +200,13 @@ def test_a_study_refuses_what_is_wrong_unless_it_is_trusted():
     bad = with_signals(healthy("pendulum", 1).part(0.0, 4.0), joint_vel=lambda v: v * DEG)
     with pytest.raises(BadInput, match="looks like deg/s"):
         study(robot, [bad], robot.prior, ["joint_damping"], threads=1)
-    trusted = study(robot, [bad], robot.prior, ["joint_damping"], ahead=0.2, threads=1, trust=True)
+    trusted = study(robot, [bad], robot.prior, ["joint_damping"], ahead=0.2, threads=1, trust=True, search="never")
     assert [f.kind for f in trusted.findings] == ["unit"]
 
 
 def test_by_the_command_line(tmp_path, capsys):
     whole, path = healthy("pendulum", 1).part(0.0, 4.0), tmp_path / "swing.mcap"
-    command = ["identify", "pendulum", str(path), "--only", "joint_damping", "--horizon", "0.2"]
+    command = ["identify", "pendulum", str(path), "--only", "joint_damping", "--horizon", "0.2", "--search", "never"]
     write(path, with_signals(whole, joint_vel=lambda v: v * DEG))
     assert main(command) == 2
     error = capsys.readouterr().err
