@@ -35,14 +35,17 @@ class Base:
     """Numbers and all laws of missing forces together, where numbers alone leave more than noise."""
 
 
-def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0) -> Base:
-    """The best numbers, the belief's ends soft, and the quadratic around them that all questions are put to."""
+def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0, search: bool = True) -> Base:
+    """The best numbers, the belief's ends soft, and the quadratic around them that all questions are put to.
+
+    `search` also for laws, and for better numbers, where they leave more than noise.
+    """
     at = fitted(robot, found, belief, threads)
     residual, before, inside, laws = at.residual, at.prior, ends(belief, at.names), None
     doubts = Doubts(robot, at.names, moves(residual.segments))
     lab = Lab(doubts, residual, belief.median())
     asked = blocks(doubts, before, inside, residual.segments)
-    if at.times > AMISS and not residual.followed:
+    if search and at.times > AMISS and not residual.followed:
         physics = [b for b in asked if b.cause == "physics"]
         laws = refitted(at, lab, physics) if physics else None
         if laws is None or laws.times > NOISE_ONLY:

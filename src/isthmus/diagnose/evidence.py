@@ -119,7 +119,7 @@ def gather(
     # A drone that is predicted in the steps of its training is late by half of one, and numbers would make up for that.
     fine = finer(robot) if flies(robot) else robot
     try:
-        at = base(fine, found, belief, threads)
+        at = base(fine, found, belief, threads, search=not link.plain)
     except BadInput:
         # A robot that the guard stops at once leaves little, but that may be enough.
         if not at_rest and link.evidence <= 0 and not said.differs:
@@ -127,10 +127,13 @@ def gather(
         return Evidence(tuple(at_rest), 0.0, 1.0, 1.0, link, said, {})
     followed = at.fitted.residual.followed
     report(0.5, "comparing explanations")
-    told, rest = ([], at.fitted.times) if followed else refined(at, belief, explanations(at))
+    told, rest = ([] if followed else explanations(at)), at.fitted.times
+    if not followed and not link.plain:
+        told, rest = refined(at, belief, told)
     report(0.7, "undoing mistakes")
     undone = turned(robot, found)
-    if at.fitted.times > AMISS and rest > NOISE_ONLY:
+    # A bad network leaves much that looks like anything, and it takes long to try it all.
+    if at.fitted.times > AMISS and rest > NOISE_ONLY and not link.plain:
         undone += compared(fine, found, belief, at, threads)
     noisy = [
         Clue("sensor", n.text, n.evidence, value=n.sigma, kind="noise")

@@ -17,6 +17,8 @@ WEIGHT = 4.0
 """Log odds for each factor of e beyond what is usual."""
 HARM = {"dropped": 1.0, "order": 0.5, "duplicate": 0.5, "uneven": 1.0}
 """A packet that comes twice or behind a newer one is not used: it does less harm than one that never comes."""
+PLAIN = 4.0
+"""Evidence of a network so bad that everything else is uncertain until it is repaired."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,10 @@ class Packets:
     def evidence(self) -> float:
         """Log odds that this is what is wrong; below zero where it is not worth a word."""
         return max(HARM[kind] * WEIGHT * float(np.log(max(share / USUAL, 0.02))) for kind, share in self.shares.items())
+
+    @property
+    def plain(self) -> bool:
+        return self.evidence > PLAIN
 
     @property
     def text(self) -> str:

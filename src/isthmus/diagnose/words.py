@@ -88,7 +88,8 @@ def _sentence(h: Hypothesis, evidence: Evidence, belief: Belief) -> str:
         case "wiring" if h.clue is not None:
             return f"the wiring or a setting is wrong: {h.clue.name}"
         case "link":
-            return f"the network is bad: {evidence.packets.text or 'nothing that stands out'}"
+            unsure = "; until it is repaired, nothing else is certain" if evidence.packets.plain else ""
+            return f"the network is bad: {evidence.packets.text or 'nothing that stands out'}{unsure}"
         case "controller":
             return f"the controller asks for other targets than were recorded in {100 * evidence.parrot.share:.0f} % of ticks"
         case _:
