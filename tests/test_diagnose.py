@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import mujoco
 import numpy as np
 import pytest
 from bench.diagnosis import mistaken
@@ -16,7 +15,6 @@ from isthmus.data.contract import Law
 from isthmus.data.episode import Episode
 from isthmus.data.recording import write
 from isthmus.deploy.rules import BIT
-from isthmus.diagnose.agree import disagreements
 from isthmus.diagnose.base import base
 from isthmus.diagnose.blocks import MOST
 from isthmus.diagnose.evidence import Clue, Evidence, gather
@@ -24,8 +22,7 @@ from isthmus.diagnose.judge import CAUSES, EXPLAINED, TOLD, WEIGHTS, Verdict, as
 from isthmus.diagnose.link import packets
 from isthmus.diagnose.outcome import Outcome, Spread
 from isthmus.diagnose.parrot import Parrot, parrot
-from isthmus.diagnose.turned import turned
-from isthmus.diagnose.units import units
+from isthmus.diagnose.rest import units
 from isthmus.diagnose.whole import diagnose
 from isthmus.diagnose.wiring import mistakes, wiring
 from isthmus.diagnose.words import gain
@@ -317,46 +314,6 @@ def test_a_policy_that_never_swings_up_is_to_blame_itself(tmp_path):
 
 
 # Frames ---------------------------------------------------------------------------------------------------------
-
-
-def test_an_angular_velocity_in_the_wrong_frame_shows_without_a_simulator():
-    robot = get_robot("crazyflie")
-    at, rng = robot.contract.slices(), np.random.default_rng(0)
-    tick, q = 1.0 / robot.contract.rate, np.array([1.0, 0.0, 0.0, 0.0])
-    measured = np.zeros((400, robot.contract.width))
-    rate = np.stack([np.sin(np.arange(400) * tick * w) for w in (3.0, 4.0, 1.0)], axis=1) * [2.0, 2.0, 1.5]
-    for t in range(400):
-        measured[t, at["quat"]], measured[t, at["gyro"]] = q, rate[t]
-        mujoco.mju_quatIntegrate(q, rate[t], tick)
-    measured += 0.01 * rng.standard_normal(measured.shape)
-    right = Track(0, 0.0, np.zeros((400, robot.contract.target.size)), measured)
-    assert not turned(robot, [right])
-    wrong = measured.copy()
-    wrong[:, at["gyro"]] = unrotate(measured[:, at["quat"]] * [1.0, -1.0, -1.0, -1.0], measured[:, at["gyro"]])
-    found = turned(robot, [replace(right, measured=wrong)])
-    assert found[0].mistake.text == "gyro is in the frame of the world instead of the body"
-
-
-def test_a_velocity_that_wanders_does_not_agree_with_its_position():
-    at, rng, n = PENDULUM.contract.slices(), np.random.default_rng(0), 500
-    time = TICK * np.arange(n)
-    measured = np.empty((n, 2))
-    measured[:, at["joint_pos"]] = np.sin(3.0 * time)[:, None] + 0.003 * rng.standard_normal((n, 1))
-    measured[:, at["joint_vel"]] = 3.0 * np.cos(3.0 * time)[:, None] + 0.05 * rng.standard_normal((n, 1))
-
-    def evidence(signal: str, error: np.ndarray) -> float:
-        wrong = measured.copy()
-        wrong[:, at[signal]] += error[:, None]
-        (found,) = disagreements(PENDULUM, [Track(0, 0.0, np.zeros((n, 1)), wrong)])
-        return found.evidence
-
-    walk = np.cumsum(rng.standard_normal(n)) * np.sqrt(TICK)
-    assert evidence("joint_vel", 0.0 * time) <= 0.0
-    assert evidence("joint_pos", 0.2 + 0.0 * time) <= 0.0, "motion is the same in another place"
-    assert evidence("joint_vel", 0.01 + 0.0 * time) <= 0.0, "too small to matter"
-    assert evidence("joint_vel", 0.3 + 0.0 * time) > 10.0
-    assert evidence("joint_vel", 0.15 * walk) > 10.0
-    assert evidence("joint_pos", 0.08 * walk) > 5.0
 
 
 @pytest.mark.parametrize(("signal", "times", "unit"), [("gyro", 180 / np.pi, "deg/s"), ("accel", 1 / 9.81, "g")])

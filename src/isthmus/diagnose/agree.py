@@ -3,9 +3,9 @@
 An observer that is corrected by a sensor believes it; this does not need to.
 
     d        mean of a velocity less the change of what it is the velocity of, in one stretch after the other
-    offset   d has a mean, or wanders: log-likelihood of d ~ N(0, s² I + b² 1 1ᵀ + w² K), K that of a random walk, against that
-             of a bias too small to matter; s from how stretches that follow each other differ
+    offset   d has a mean, or wanders (`wander`)
     spread   d varies more than the noise of both sensors allows: one of them wanders quickly, or has another scale
+    gain     a velocity is always so many times the change
 """
 
 from __future__ import annotations
@@ -17,46 +17,49 @@ import numpy as np
 
 from isthmus.diagnose.doubts import SENSOR_ERROR
 from isthmus.diagnose.explain import MATERIAL
+from isthmus.diagnose.felt import felt
 from isthmus.diagnose.noise import STRONG, quietest
-from isthmus.diagnose.turned import turn
+from isthmus.diagnose.turned import MEAN, SPAN, rates, turn
+from isthmus.diagnose.wander import FEWEST, STRETCH, offset
 from isthmus.gap.suspect.kin import spatial
 from isthmus.gap.tracks import Track
 from isthmus.sim.robot import Robot
 
-STRETCH = 25
-"""Ticks."""
-FEWEST = 6
-"""Stretches from which on there is something to tell."""
-WALKS = 0.3
-"""Of the bias that a sensor may well have: how far it may well wander in 1 s."""
 USUAL = 1.5
 """Times what the noise allows: a mean of few samples is not quite that of a velocity."""
+SCALE, ROUGHLY = 0.2, 0.05
+"""By how much a sensor's scale may well be wrong, and is where nothing is: a velocity is not the same everywhere in a tick."""
+UNIT = 2.0
+"""A larger factor is that of a unit."""
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    place: str
-    speed: str
+    text: str
     evidence: float
     """Log."""
 
-    @property
-    def text(self) -> str:
-        return f"{self.speed} does not agree with how {self.place} changes"
-
 
 def disagreements(robot: Robot, found: Sequence[Track]) -> Iterator[Disagreement]:
-    """Of all pairs of a position and its velocity."""
+    """Of all pairs of a position and its velocity, and of an accelerometer with gravity."""
     tick = 1.0 / robot.contract.rate
+    known = spatial(robot)
+    if "accel" in known and "quat" in known:
+        yield Disagreement(f"{known['accel']} less gravity is not none, as {known['quat']} has it", felt(robot, found).unusual)
     for place, speed in pairs(robot):
         size = SENSOR_ERROR.get(robot.contract[speed].unit)
         parts = [part for track in found if len(part := stretches(robot, track, place, speed)) >= FEWEST]
         if size is not None and parts:
-            evidence = np.sum([offset(part, size, STRETCH * tick) for part in parts], axis=0)
-            if place != spatial(robot).get("quat"):
+            least = np.full(robot.contract[speed].size, MATERIAL * size)
+            evidence = np.sum([offset(part, size, least, STRETCH * tick) for part in parts], axis=0)
+            if place != known.get("quat"):
                 # A turn is made of small ones, whose errors are not those of noise alone.
                 evidence += spread(np.concatenate(parts), allowed(robot, found, place, speed))
-            yield Disagreement(place, speed, float(np.maximum(evidence, 0.0).sum() - np.log(len(evidence))))
+            text = f"{speed} does not agree with how {place} changes"
+            yield Disagreement(text, float(np.maximum(evidence, 0.0).sum() - np.log(len(evidence))))
+        times, sigma = gain(robot, found, place, speed)
+        if sigma > 0.0:
+            yield Disagreement(f"{speed} is {times:.2f} times how {place} changes", scaled(times, sigma))
 
 
 def pairs(robot: Robot) -> Iterator[tuple[str, str]]:
@@ -85,22 +88,6 @@ def stretches(robot: Robot, track: Track, place: str, speed: str) -> np.ndarray:
     return d[np.isfinite(d).all(1)]
 
 
-def offset(d: np.ndarray, size: float, seconds: float) -> np.ndarray:
-    """(components,) evidence that d, (n, components), is off by a bias of about `size`, or wanders; stretches of `seconds`."""
-    n, noise = len(d), 0.5 * (np.diff(d, axis=0) ** 2).mean(0) + 1e-12
-    passed = seconds * np.arange(1, n + 1)
-    walk = np.minimum(passed[:, None], passed)
-
-    def likely(y: np.ndarray, s2: float, bias: float, wanders: float) -> float:
-        C = s2 * np.eye(n) + bias**2 + wanders**2 * walk
-        return -0.5 * float(y @ np.linalg.solve(C, y) + np.linalg.slogdet(C)[1])
-
-    return np.array([
-        max(likely(y, s2, size, 0.0), likely(y, s2, size, WALKS * size)) - likely(y, s2, MATERIAL * size, 0.0)
-        for y, s2 in zip(d.T, noise, strict=True)
-    ])  # fmt: skip
-
-
 def spread(d: np.ndarray, sigma: float) -> np.ndarray:
     """(components,) evidence that d, (n, components), varies more than it usually does where noise makes σ of it."""
     r = np.clip(d.std(0) / (USUAL * max(sigma, 1e-12)), 1.0, STRONG)
@@ -112,3 +99,31 @@ def allowed(robot: Robot, found: Sequence[Track], place: str, speed: str) -> flo
     at, seconds = robot.contract.slices(), STRETCH / robot.contract.rate
     p, v = (quietest([track.measured[:, at[name]] for track in found]) for name in (place, speed))
     return float(np.sqrt(2.0 * (p / seconds) ** 2 + v**2 / STRETCH))
+
+
+def gain(robot: Robot, found: Sequence[Track], place: str, speed: str) -> tuple[float, float]:
+    """How many times the change a velocity is, and how uncertain that is; 0 where nothing moves enough."""
+    at, tick, attitude = robot.contract.slices(), 1.0 / robot.contract.rate, place == spatial(robot).get("quat")
+    both = [rates(track.measured[:, at[place]], track.measured[:, at[speed]], tick, attitude) for track in found]
+    if not both:
+        return 1.0, 0.0
+    said, done = (np.concatenate(x) for x in zip(*both, strict=True))
+    seen = np.isfinite(said).all(1) & np.isfinite(done).all(1)
+    if seen.sum() < FEWEST * STRETCH:
+        return 1.0, 0.0
+    said, done = (x[seen] - x[seen].mean(0) for x in (said, done))
+    # The noise of a velocity makes it larger and tells nothing.
+    noise = quietest([track.measured[:, at[speed]] for track in found]) ** 2 * (MEAN**2).sum()
+    power, shared = float((said**2).sum() - noise * said.size), float((said * done).sum())
+    if power < 0.5 * (said**2).sum() or shared <= 0.0:
+        return 1.0, 0.0
+    left = done - said * shared / power
+    return power / shared, float(np.sqrt(SPAN * (left**2).sum() / (said.size * power))) * power / shared
+
+
+def scaled(times: float, sigma: float) -> float:
+    """Log evidence that a gain, σ, is that of a wrong scale; one of another unit is not."""
+    if not 1.0 / UNIT < times < UNIT:
+        return 0.0
+    right, wrong = (sigma**2 + s**2 for s in (ROUGHLY, SCALE))
+    return 0.5 * float((times - 1.0) ** 2 * (1 / right - 1 / wrong) - np.log(wrong / right))

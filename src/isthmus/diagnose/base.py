@@ -28,6 +28,8 @@ HELD = (0.36, 0.22)
 class Base:
     fitted: Fitted
     lab: Lab
+    xi: np.ndarray
+    """(S, 2 nv) starts of the segments, in units of what is left."""
     quadratic: Quadratic
     repeated: float
     """How many times ticks say the same, and feet that touch earlier or later say it wrongly."""
@@ -55,7 +57,7 @@ def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0,
     before_unit, xi = residual.spread, at.point.xi
     unit = residual.rescale(np.fmax(at.left, at.floor))
     xi = xi * before_unit / unit if xi.size else xi
-    return Base(at, lab, quadratic(lab, before, at.point.z, xi, inside, asked, often), often, laws)
+    return Base(at, lab, xi, quadratic(lab, before, at.point.z, xi, inside, asked, often), often, laws)
 
 
 def explanations(at: Base) -> list[tuple[Block | None, Told]]:

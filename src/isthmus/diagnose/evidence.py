@@ -20,8 +20,9 @@ from isthmus.diagnose.numbers import AMISS
 from isthmus.diagnose.outcome import Outcome, Spread, outcome
 from isthmus.diagnose.parrot import Parrot, parrot
 from isthmus.diagnose.refined import refined
-from isthmus.diagnose.turned import turned
-from isthmus.diagnose.units import units
+from isthmus.diagnose.rest import places, units
+from isthmus.diagnose.spring import spring
+from isthmus.diagnose.turned import LEAST, turned
 from isthmus.diagnose.wiring import Undone, compared
 from isthmus.errors import BadInput
 from isthmus.gap.closed import charged
@@ -122,6 +123,7 @@ def gather(
         at = base(fine, found, belief, threads, search=not link.plain)
     except BadInput:
         # A robot that the guard stops at once leaves little, but that may be enough.
+        at_rest += [Clue("wiring", text, evidence) for text, evidence in places(robot, episodes)]
         if not at_rest and link.evidence <= 0 and not said.differs:
             raise
         return Evidence(tuple(at_rest), 0.0, 1.0, 1.0, link, said, {})
@@ -130,6 +132,10 @@ def gather(
     told, rest = ([] if followed else explanations(at)), at.fitted.times
     if not followed and not link.plain:
         told, rest = refined(at, belief, told)
+    report(0.6, "bending drives")
+    bent = spring(at, found, belief, threads) if at.fitted.times > NOISE_ONLY and not link.plain else None
+    bends = [Clue("physics", "spring", bent.evidence, value=bent.stiffness)] if bent and bent.evidence > 0 else []
+    rest = min(rest, bent.left) if bent and bends else rest
     report(0.7, "undoing mistakes")
     undone = turned(robot, found)
     # A bad network leaves much that looks like anything, and it takes long to try it all.
@@ -144,10 +150,11 @@ def gather(
     if followed and not any(u.left < AMISS and u.evidence > 0 for u in undone):
         told = explanations(at)
     rest = min([rest, *(u.left for u in undone if u.evidence > 0)])
-    if not at_rest and not any(u.mistake.kind in ("frame", "order", "unit") and u.evidence > 0 for u in undone):
-        # What comes in another frame or unit agrees with nothing.
-        noisy += [Clue("sensor", d.text, d.evidence) for d in disagreements(robot, found) if d.evidence > 0]
-    clues = sorted([*_clues(at, belief, told), *map(_mistake, undone), *noisy, *at_rest], key=lambda c: -c.evidence)
+    if not at_rest and not bends:
+        # What comes in another frame or unit agrees with nothing, and few samples of what shakes do not agree either.
+        least = max([LEAST, *(u.evidence for u in undone if u.mistake.kind in ("frame", "order", "unit"))])
+        noisy += [Clue("sensor", d.text, d.evidence) for d in disagreements(robot, found) if d.evidence > least]
+    clues = sorted([*_clues(at, belief, told), *bends, *map(_mistake, undone), *noisy, *at_rest], key=lambda c: -c.evidence)
     values = belief.space.subset(at.fitted.names).from_unconstrained(at.fitted.point.z)
     numbers = dict(zip(at.fitted.names, map(float, values), strict=True))
     done = None

@@ -1,8 +1,10 @@
-"""Frames by kinematics alone: angular velocity is how attitude changes, and velocity how position does.
+"""Frames by kinematics alone: angular velocity is how attitude changes, velocity how position does, and gravity is all that is
+felt in the long run.
 
 No simulator is needed for that, so it also shows where a simulator that is corrected by the same signals would not notice.
 
     evidence = n · log(mismatch as it is / mismatch without the mistake)        n: comparisons that speak for themselves
+               + log-likelihood of what is felt besides gravity without the mistake, less that as it is
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isthmus.diagnose.felt import felt
 from isthmus.diagnose.wiring import REPEATED, Undone, mistakes
 from isthmus.gap.suspect.kin import spatial
 from isthmus.gap.tracks import Track
@@ -22,19 +25,22 @@ SPAN = 4
 MEAN = np.array([1.0, 4.0, 2.0, 4.0, 1.0]) / 12.0
 """Of a velocity over them (Simpson's rule)."""
 CLEAR = 1.1
-"""Mismatch over that without a mistake from which on there is a mistake."""
+"""Mismatch over that without a mistake from which on it says something."""
+LEAST = 3.0
+"""Log evidence, from which on kinematics says that something is wrong."""
 
 
 def turned(robot: Robot, found: Sequence[Track]) -> list[Undone]:
     """Vectors in the wrong frame and attitudes in the wrong order, best first."""
-    as_it_is, n = mismatch(robot, found)
+    (as_it_is, n), before = mismatch(robot, found), felt(robot, found).usual
     out = []
     for mistake in mistakes(robot):
-        if mistake.kind in ("frame", "order") and n:
-            without, _ = mismatch(robot, [mistake.undo(track) for track in found])
-            gain = float(np.log(as_it_is / without).sum())
-            if gain > np.log(CLEAR):
-                out.append(Undone(mistake, gain * n / REPEATED))
+        if mistake.kind in ("frame", "order", "sign") and n:
+            undone = [mistake.undo(track) for track in found]
+            gain = float(np.log(as_it_is / mismatch(robot, undone)[0]).sum())
+            evidence = felt(robot, undone).usual - before + (gain * n / REPEATED if abs(gain) > np.log(CLEAR) else 0.0)
+            if evidence > LEAST:
+                out.append(Undone(mistake, evidence))
     return sorted(out, key=lambda u: -u.evidence)
 
 
@@ -44,16 +50,20 @@ def mismatch(robot: Robot, found: Sequence[Track]) -> tuple[np.ndarray, int]:
     pairs = [(known[p], known[v], p) for p, v in (("quat", "angvel"), ("pos", "linvel")) if p in known and v in known]
     sums, ticks = np.zeros(len(pairs)), 0
     for track in found:
-        if len(track) <= SPAN:
-            continue
-        ticks += len(track) - SPAN
+        ticks += max(len(track) - SPAN, 0)
         for i, (place, speed, kind) in enumerate(pairs):
-            p, v = track.measured[:, at[place]], track.measured[:, at[speed]]
-            usual = np.stack([np.convolve(column, MEAN, mode="valid") for column in v.T], axis=1)
-            a, middle, b = p[:-SPAN], p[SPAN // 2 : -SPAN // 2], p[SPAN:]
-            change = turn(a, middle, b) if kind == "quat" else b - a
-            sums[i] += np.nansum((usual - change / (SPAN * tick)) ** 2)
+            said, done = rates(track.measured[:, at[place]], track.measured[:, at[speed]], tick, kind == "quat")
+            sums[i] += np.nansum((said - done) ** 2)
     return np.sqrt(sums / max(ticks, 1)) + 1e-12, ticks if pairs else 0
+
+
+def rates(p: np.ndarray, v: np.ndarray, tick: float, attitude: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Over SPAN ticks, (T - SPAN, components) each: the mean of a velocity v, and how a position or an attitude p changes."""
+    if len(p) <= SPAN:
+        return np.zeros((0, v.shape[1])), np.zeros((0, v.shape[1]))
+    said = np.stack([np.convolve(column, MEAN, mode="valid") for column in v.T], axis=1)
+    a, middle, b = p[:-SPAN], p[SPAN // 2 : -SPAN // 2], p[SPAN:]
+    return said, (turn(a, middle, b) if attitude else b - a) / (SPAN * tick)
 
 
 def turn(a: np.ndarray, at: np.ndarray, b: np.ndarray) -> np.ndarray:

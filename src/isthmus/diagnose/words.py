@@ -18,6 +18,7 @@ DOES = {
     "drag": "something slows the body down as it moves",
     "drag of rotors": "something slows the body down as it moves across its rotors",
     "pull": "something pulls the body to one side",
+    "spring": "drives bend, and spring back",
     "cable": "something pulls the body back to where it started",
 }
 NAMED = 0.01

@@ -124,7 +124,7 @@ def params(robot: Robot, labels: Sequence[str], rung: Rung) -> tuple[Param, ...]
                 found.append(Param(name, "1", 1.0, 1 / factor, factor, (f"{motors}/{field}",), "log", "scale"))
         elif field == "stribeck_speed":
             found.append(Param(name, "rad/s", ABSENT[field], 0.01, 5.0, (f"{motors}/{field}",), "log"))
-        elif field in GEARS and not _geared(robot, field, labels):
+        elif field in GEARS and not geared(robot, field, labels):
             continue
         elif field == "spring":
             if (stiffest := _stiffest(robot, labels)) > SPAN * torque:
@@ -145,7 +145,7 @@ def _rotors(robot: Robot, labels: Sequence[str]) -> np.ndarray:
     return np.array([robot.model.joint(label).armature[0] for label in labels])
 
 
-def _geared(robot: Robot, field: str, labels: Sequence[str]) -> bool:
+def geared(robot: Robot, field: str, labels: Sequence[str]) -> bool:
     """Whether motors can have this gear: rotors, no other gear, and springs in all of them or none."""
     other = next(g for g in GEARS if g != field)
     if (figures(robot)[other] != ABSENT[other]).any() or (field == "spring" and len(labels) < robot.contract.target.size):

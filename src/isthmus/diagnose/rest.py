@@ -1,12 +1,14 @@
-"""Units by what a robot at rest shows: its noise, and gravity. A robot that the guard stops at once tells no more than that.
+"""Mistakes by what a robot at rest shows. A robot that the guard stops at once tells no more than that.
 
 noise      σ of the quietest moments over the largest that was believed: close to the factor of a unit that it may have come in
 gravity    what an accelerometer measures at rest, over the weight of its mass
+posture    joints that stand where another one should, or the opposite of where they should: robots start in their default pose
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 
@@ -24,7 +26,11 @@ CLOSE = 3.0
 SAME = 0.15
 """The same share of gravity, which everybody knows."""
 CERTAIN = 40.0
-"""Evidence of a unit that fits where the believed one does not."""
+"""Evidence of a unit or a place that fits where the believed one does not."""
+AT_FIRST = 10
+"""Ticks in which a robot is still where it started."""
+FAR, CLOSER = 0.4, 0.5
+"""rad that a joint must be off, and by which share less without a mistake."""
 
 
 def units(robot: Robot, episodes: Sequence[Episode], belief: Belief) -> Iterator[tuple[str, float]]:
@@ -46,3 +52,21 @@ def units(robot: Robot, episodes: Sequence[Episode], belief: Belief) -> Iterator
     measured = measured[np.isfinite(measured).all(axis=1)]
     if len(measured) and abs(float(np.median(np.linalg.norm(measured, axis=1))) - 1.0) < SAME:
         yield f"{accel} is in g instead of {robot.contract[accel].unit}", CERTAIN
+
+
+def places(robot: Robot, episodes: Sequence[Episode]) -> Iterator[tuple[str, float]]:
+    """The exchanged or flipped joints that explain best where they stood at first, if any do."""
+    labels, should = robot.contract.target.labels, np.array(robot.default)
+    if not robot.contract.joints:
+        return
+    starts = [e.signals["joint_pos"][:AT_FIRST, [e.contract["joint_pos"].component(x) for x in labels]] for e in episodes]
+    q = np.nanmedian(np.concatenate(starts), axis=0)
+    off = np.abs(q - should)
+    found = [(off[i], abs(q[i] + should[i]), f"{a} turns the other way") for i, a in enumerate(labels)]
+    found += [
+        (off[i] + off[j], abs(q[i] - should[j]) + abs(q[j] - should[i]), f"{labels[i]} and {labels[j]} are swapped")
+        for i, j in combinations(range(len(labels)), 2)
+    ]
+    good = [(now - then, text) for now, then, text in found if now > FAR and then < CLOSER * now]
+    if good:
+        yield max(good)[1], CERTAIN

@@ -1,0 +1,90 @@
+"""Drives that bend: whether springs between motors and joints explain recordings better than rigid drives do.
+
+A spring is no force that could be added to a rigid drive, so it is no `Block`. Instead springs of some stiffnesses are tried
+with the numbers as they were found, in steps short enough for them; where drives are rigid, any spring makes it far worse. With
+the best one numbers are searched for anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isthmus.diagnose.base import Base
+from isthmus.diagnose.doubts import finer
+from isthmus.diagnose.numbers import fitted
+from isthmus.gap.loss import loss
+from isthmus.gap.residual import Residual
+from isthmus.gap.tracks import Track
+from isthmus.identify.descend import FIRST
+from isthmus.identify.ladder import geared
+from isthmus.identify.sample import suited
+from isthmus.sim.robot import Robot
+from isthmus.sim.sources import on_joints
+from isthmus.world import Belief
+
+GAINS, TORQUES, TRIED = (4.0, 40.0), (5.0, 60.0), 12
+"""Softest and stiffest spring that are tried, over the gain of a drive to positions, or over the torque per rad that another
+may be asked for; and how many."""
+PROMISING = 1.2
+"""Times the cost without: a spring that makes it worse by more is none."""
+STEP, STEPS = 0.0015, 4
+"""s: longest step in which a spring is lived through; and how often starts are moved."""
+
+
+@dataclass(frozen=True)
+class Bent:
+    stiffness: float
+    """N·m/rad"""
+    evidence: float
+    """Log, over that of numbers inside the belief and rigid drives."""
+    left: float
+    """In units of the sensors' noise."""
+
+
+def spring(at: Base, found: Sequence[Track], belief: Belief, threads: int = 0) -> Bent | None:
+    """The one that explains recordings best; None if none is worth a search."""
+    robot, ticks = at.fitted.residual.robot, at.fitted.residual.segments.ticks
+    stiff = stiffnesses(robot)
+    while float(robot.model.opt.timestep) > STEP:
+        robot = finer(robot)
+    costs = [_cost(at, bending(robot, k)) for k in stiff]
+    if not costs or min(costs) > PROMISING * _cost(at, robot):
+        return None
+    best = float(stiff[np.argmin(costs)])
+    bent = fitted(bending(robot, best), found, belief, threads, ticks, quick=True)
+    better = (at.fitted.cost - bent.cost) * at.fitted.count / at.repeated
+    evidence = better + at.quadratic.soft - bent.forced(belief, at.repeated) - float(np.log(TRIED))
+    return Bent(best, evidence, bent.times)
+
+
+def stiffnesses(robot: Robot) -> np.ndarray:
+    """Those to try; none of a robot whose drives cannot bend here, or do so already."""
+    target, motors = robot.contract.target, robot.motors
+    if not on_joints(robot) or "spring" in robot.unit.motors or motors.spring or not geared(robot, "spring", target.labels):
+        return np.zeros(0)
+    position = motors.drive == "position"
+    most = motors.kp if position else target.high or motors.torque_limit or robot.contract.safety.effort
+    if not most or not np.isfinite(most).all():
+        return np.zeros(0)
+    low, high = GAINS if position else TORQUES
+    return np.geomspace(min(most) * low, min(most) * high, TRIED)
+
+
+def bending(robot: Robot, stiffness: float) -> Robot:
+    """The same robot with springs in its drives."""
+    springs = {"spring": (float(stiffness),) * robot.contract.target.size}
+    return replace(robot, unit=replace(robot.unit, motors={**robot.unit.motors, **springs}))
+
+
+def _cost(at: Base, robot: Robot) -> float:
+    """Of the numbers as they were found; starts are moved to where they fit best."""
+    residual, xi = at.fitted.residual, at.xi
+    other = Residual(robot, residual.segments, residual.noise, (), residual.threads)
+    e = residual.world(at.fitted.point.z, at.lab.e)
+    if not xi.size:
+        return float(loss(other(e[None], xi[None])).sum())
+    slopes = other.by_starts(e, xi, np.full(xi.shape, FIRST))
+    return float(suited(other, e[None], xi[None], slopes, STEPS).cost.sum())

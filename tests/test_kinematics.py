@@ -1,0 +1,172 @@
+"""What recordings say of sensors, frames and drives without a fit: by kinematics, by gravity, and by springs that are tried."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import mujoco
+import numpy as np
+import pytest
+
+from isthmus.diagnose.agree import disagreements, gain, scaled
+from isthmus.diagnose.base import base
+from isthmus.diagnose.felt import felt
+from isthmus.diagnose.rest import places
+from isthmus.diagnose.spring import spring, stiffnesses
+from isthmus.diagnose.turned import turned
+from isthmus.gap.tracks import Track, tracks
+from isthmus.identify.plant import lived, record, waves
+from isthmus.robots import get_robot
+from isthmus.sim.reality import RealEngine, Reality
+from isthmus.sim.sources import unrotate
+from isthmus.sim.unit import Unit
+
+PENDULUM, CRAZYFLIE, GO1 = (get_robot(name) for name in ("pendulum", "crazyflie", "go1"))
+TICK = 1.0 / PENDULUM.contract.rate
+CONJUGATE = np.array([1.0, -1.0, -1.0, -1.0])
+
+
+def tumbling(robot, n: int = 600, size: float = 1.0) -> tuple[np.ndarray, dict[str, slice]]:
+    """Signals of a body that turns here and there: attitude, gyroscope and, if it has one, accelerometer, with some noise."""
+    at, rng, tick = robot.contract.slices(), np.random.default_rng(0), 1.0 / robot.contract.rate
+    measured, q = np.zeros((n, robot.contract.width)), np.array([1.0, 0.0, 0.0, 0.0])
+    rate = size * np.stack([np.sin(np.arange(n) * tick * w) for w in (3.0, 4.0, 1.0)], axis=1) * [2.0, 2.0, 1.5]
+    for t in range(n):
+        measured[t, at["quat"]], measured[t, at["gyro"]] = q, rate[t]
+        mujoco.mju_quatIntegrate(q, rate[t], tick)
+    if "accel" in at:
+        swings = np.sin(np.arange(n) * tick * 9.0)[:, None] * [1.0, 0.5, 2.0]
+        measured[:, at["accel"]] = unrotate(measured[:, at["quat"]], swings + np.array([0.0, 0.0, 9.81]))
+    return measured + 0.01 * rng.standard_normal(measured.shape), at
+
+
+def track(robot, measured: np.ndarray) -> Track:
+    return Track(0, 0.0, np.zeros((len(measured), robot.contract.target.size)), measured)
+
+
+# Frames -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_angular_velocity_in_the_wrong_frame_shows_without_a_simulator():
+    measured, at = tumbling(CRAZYFLIE)
+    assert not turned(CRAZYFLIE, [track(CRAZYFLIE, measured)])
+    measured[:, at["gyro"]] = unrotate(measured[:, at["quat"]] * CONJUGATE, measured[:, at["gyro"]])
+    found = turned(CRAZYFLIE, [track(CRAZYFLIE, measured)])
+    assert found[0].mistake.text == "gyro is in the frame of the world instead of the body"
+
+
+def test_an_acceleration_in_the_wrong_frame_shows_by_gravity():
+    measured, at = tumbling(GO1, size=0.3)
+    assert not turned(GO1, [track(GO1, measured)])
+    measured[:, at["accel"]] = unrotate(measured[:, at["quat"]] * CONJUGATE, measured[:, at["accel"]])
+    found = turned(GO1, [track(GO1, measured)])
+    assert found[0].mistake.text == "accel is in the frame of the world instead of the body"
+
+
+# Sensors ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_velocity_that_wanders_does_not_agree_with_its_position():
+    at, rng, n = PENDULUM.contract.slices(), np.random.default_rng(0), 500
+    time = TICK * np.arange(n)
+    measured = np.empty((n, 2))
+    measured[:, at["joint_pos"]] = np.sin(3.0 * time)[:, None] + 0.003 * rng.standard_normal((n, 1))
+    measured[:, at["joint_vel"]] = 3.0 * np.cos(3.0 * time)[:, None] + 0.05 * rng.standard_normal((n, 1))
+
+    def evidence(signal: str, error: np.ndarray) -> float:
+        wrong = measured.copy()
+        wrong[:, at[signal]] += error[:, None]
+        return max(d.evidence for d in disagreements(PENDULUM, [track(PENDULUM, wrong)]) if "does not agree" in d.text)
+
+    walk = np.cumsum(rng.standard_normal(n)) * np.sqrt(TICK)
+    assert evidence("joint_vel", 0.0 * time) <= 0.0
+    assert evidence("joint_pos", 0.2 + 0.0 * time) <= 0.0, "motion is the same in another place"
+    assert evidence("joint_vel", 0.01 + 0.0 * time) <= 0.0, "too small to matter"
+    assert evidence("joint_vel", 0.3 + 0.0 * time) > 10.0
+    assert evidence("joint_vel", 0.15 * walk) > 10.0
+    assert evidence("joint_pos", 0.08 * walk) > 5.0
+
+
+@pytest.mark.parametrize("robot", [CRAZYFLIE, GO1], ids=["crazyflie", "go1"])
+@pytest.mark.parametrize("times", [0.8, 1.0, 1.2])
+def test_a_gyroscope_with_another_scale_is_so_many_times_how_the_attitude_changes(robot, times):
+    measured, at = tumbling(robot)
+    measured[:, at["gyro"]] *= times
+    found, sigma = gain(robot, [track(robot, measured)], "quat", "gyro")
+    assert found == pytest.approx(times, abs=0.02 + 2 * sigma)
+    assert (scaled(found, sigma) > 3.0) == (times != 1.0)
+
+
+def test_another_unit_is_no_scale():
+    measured, at = tumbling(CRAZYFLIE)
+    measured[:, at["gyro"]] *= 180.0 / np.pi
+    assert scaled(*gain(CRAZYFLIE, [track(CRAZYFLIE, measured)], "quat", "gyro")) == 0.0
+
+
+def test_a_body_at_rest_tells_no_gain():
+    measured, _ = tumbling(GO1, size=0.0)
+    assert gain(GO1, [track(GO1, measured)], "quat", "gyro") == (1.0, 0.0)
+
+
+def test_what_is_felt_in_the_long_run_is_gravity():
+    measured, at = tumbling(GO1, size=0.3)
+    walk = np.cumsum(np.random.default_rng(1).standard_normal(len(measured))) * np.sqrt(1.0 / GO1.contract.rate)
+
+    def evidence(error: np.ndarray | float) -> float:
+        wrong = measured.copy()
+        wrong[:, at["accel"].start + 1] += error
+        return felt(GO1, [track(GO1, wrong)]).unusual
+
+    assert evidence(0.0) <= 0.0
+    assert evidence(0.03) <= 0.0, "too small to matter"
+    assert evidence(0.8) > 5.0
+    assert evidence(0.3 * walk) > 5.0
+    faster = np.zeros(len(measured))
+    faster[100:125] = 2.0
+    assert evidence(faster) <= 0.0, "for half a second it did get faster"
+
+
+# At rest ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("pose", "said"), [
+    ({}, []),
+    ({"RR_thigh": -0.7}, ["RR_thigh turns the other way"]),
+    ({"FR_calf": 1.5}, ["FR_calf turns the other way"]),
+    ({"FL_thigh": 0.0, "RR_hip": 0.7}, ["FL_thigh and RR_hip are swapped"]),
+    ({"FL_thigh": 0.3, "FR_thigh": 1.2}, []),
+])  # fmt: skip
+def test_a_joint_that_stands_where_it_cannot_is_flipped_or_swapped(pose, said):
+    episode = record(GO1, GO1.space.nominal, np.tile(GO1.default, (20, 1)), 1)
+    seen = episode.signals["joint_pos"].copy()
+    for label, angle in pose.items():
+        seen[:, GO1.contract["joint_pos"].component(label)] = angle
+    stood = replace(episode, signals={**episode.signals, "joint_pos": seen})
+    assert [text for text, _ in places(GO1, [stood])] == said
+
+
+# Drives -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("law", "evidence"), [
+    ({}, (-np.inf, 0.0)),
+    ({"flex": 30.0}, (100.0, np.inf)),
+    pytest.param({"backlash": 0.03}, (-np.inf, 60.0), marks=pytest.mark.slow),
+])  # fmt: skip
+def test_a_drive_that_bends_is_told_from_others(law, evidence):
+    engine = RealEngine(PENDULUM, Reality.from_dict({"robot": "pendulum", "unmodelled": law}), 1, tick=TICK)
+    targets = waves(PENDULUM, 8.0, 3, 0.8)
+    episode = lived(engine, lambda tick, y: targets[tick : tick + 1], len(targets), np.random.default_rng(1))
+    found = tracks([episode], PENDULUM.contract, TICK)
+    bent = spring(base(PENDULUM, found, PENDULUM.prior), found, PENDULUM.prior)
+    assert evidence[0] < (bent.evidence if bent else -1e9) < evidence[1]
+    if "flex" in law:
+        assert bent is not None
+        assert 0.5 < bent.stiffness / law["flex"] < 2.0
+
+
+def test_no_spring_is_tried_where_there_is_none_to_have():
+    assert not len(stiffnesses(CRAZYFLIE)), "rotors turn, no joint does"
+    bends = replace(PENDULUM, unit=Unit({"spring": (30.0,)}))
+    assert not len(stiffnesses(bends)), "it has one already"
+    assert len(stiffnesses(PENDULUM)) == len(stiffnesses(GO1)) > 0
