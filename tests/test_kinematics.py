@@ -150,7 +150,7 @@ def test_a_joint_that_stands_where_it_cannot_is_flipped_or_swapped(pose, said):
 
 @pytest.mark.parametrize(("law", "evidence"), [
     ({}, (-np.inf, 0.0)),
-    ({"flex": 30.0}, (100.0, np.inf)),
+    pytest.param({"flex": 30.0}, (100.0, np.inf), marks=pytest.mark.slow),
     pytest.param({"backlash": 0.03}, (-np.inf, 60.0), marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_drive_that_bends_is_told_from_others(law, evidence):

@@ -7,6 +7,7 @@ the best one numbers are searched for anew.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,13 +18,13 @@ from isthmus.diagnose.doubts import finer
 from isthmus.diagnose.numbers import fitted
 from isthmus.gap.loss import loss
 from isthmus.gap.residual import Residual
+from isthmus.gap.starts import suited
 from isthmus.gap.tracks import Track
 from isthmus.identify.descend import FIRST
-from isthmus.identify.ladder import geared
-from isthmus.identify.sample import suited
+from isthmus.identify.ladder import extended, geared
 from isthmus.sim.robot import Robot
 from isthmus.sim.sources import on_joints
-from isthmus.world import Belief
+from isthmus.world import Belief, Param
 
 GAINS, TORQUES, TRIED = (4.0, 40.0), (5.0, 60.0), 12
 """Softest and stiffest spring that are tried, over the gain of a drive to positions, or over the torque per rad that another
@@ -48,13 +49,17 @@ def spring(at: Base, found: Sequence[Track], belief: Belief, threads: int = 0) -
     """The one that explains recordings best; None if none is worth a search."""
     robot, ticks = at.fitted.residual.robot, at.fitted.residual.segments.ticks
     stiff = stiffnesses(robot)
+    if not len(stiff):
+        return None
     while float(robot.model.opt.timestep) > STEP:
         robot = finer(robot)
-    costs = [_cost(at, bending(robot, k)) for k in stiff]
-    if not costs or min(costs) > PROMISING * _cost(at, robot):
+    costs = _costs(at, robot, belief, stiff)
+    if costs.min() > PROMISING * _costs(at, robot, belief).item():
         return None
-    best = float(stiff[np.argmin(costs)])
-    bent = fitted(bending(robot, best), found, belief, threads, ticks, quick=True)
+    best = float(stiff[costs.argmin()])
+    springs = {"spring": (best,) * robot.contract.target.size}
+    bending = replace(robot, unit=replace(robot.unit, motors={**robot.unit.motors, **springs}))
+    bent = fitted(bending, found, belief, threads, ticks, quick=True)
     better = (at.fitted.cost - bent.cost) * at.fitted.count / at.repeated
     evidence = better + at.quadratic.soft - bent.forced(belief, at.repeated) - float(np.log(TRIED))
     return Bent(best, evidence, bent.times)
@@ -73,18 +78,19 @@ def stiffnesses(robot: Robot) -> np.ndarray:
     return np.geomspace(min(most) * low, min(most) * high, TRIED)
 
 
-def bending(robot: Robot, stiffness: float) -> Robot:
-    """The same robot with springs in its drives."""
-    springs = {"spring": (float(stiffness),) * robot.contract.target.size}
-    return replace(robot, unit=replace(robot.unit, motors={**robot.unit.motors, **springs}))
-
-
-def _cost(at: Base, robot: Robot) -> float:
-    """Of the numbers as they were found; starts are moved to where they fit best."""
+def _costs(at: Base, robot: Robot, belief: Belief, stiff: np.ndarray | None = None) -> np.ndarray:
+    """(k,) of the numbers as they were found, with springs, (k,), or without; starts are moved to where they fit best."""
     residual, xi = at.fitted.residual, at.xi
+    e = residual.world(at.fitted.point.z, at.lab.e)[None]
+    if stiff is not None:
+        motors = "|".join(map(re.escape, robot.contract.target.labels))
+        low, high = float(stiff[0]), float(stiff[-1])
+        param = Param("spring", "N·m/rad", low, low, high, (f"motor:({motors})/spring",), "log")
+        robot, _ = extended(robot, belief, (param,))
+        e = np.column_stack([np.repeat(e, len(stiff), axis=0), stiff])
     other = Residual(robot, residual.segments, residual.noise, (), residual.threads)
-    e = residual.world(at.fitted.point.z, at.lab.e)
+    starts = np.broadcast_to(xi, (len(e), *xi.shape))
     if not xi.size:
-        return float(loss(other(e[None], xi[None])).sum())
-    slopes = other.by_starts(e, xi, np.full(xi.shape, FIRST))
-    return float(suited(other, e[None], xi[None], slopes, STEPS).cost.sum())
+        return loss(other(e, starts)).sum((1, 2, 3))
+    slopes = other.by_starts(e[len(e) // 2], xi, np.full(xi.shape, FIRST))
+    return suited(other, e, starts, slopes, STEPS).cost.sum(1)
