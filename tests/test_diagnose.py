@@ -25,7 +25,7 @@ from isthmus.diagnose.parrot import Parrot, parrot
 from isthmus.diagnose.rest import units
 from isthmus.diagnose.whole import diagnose
 from isthmus.diagnose.wiring import mistakes, wiring
-from isthmus.diagnose.words import gain
+from isthmus.diagnose.words import gain, headline
 from isthmus.gap.tracks import Track, tracks
 from isthmus.gap.whole import measure
 from isthmus.identify.plant import lived, record, waves
@@ -184,6 +184,18 @@ def test_packets_are_counted_by_tick():
     assert found.evidence > 4.0
     assert "missing in 25 %" in found.text
     assert packets([episode]).evidence < -4.0
+
+
+def test_a_plainly_bad_network_is_the_verdict_whatever_else_there_is(player):
+    episode = real(player, unmodelled={"backlash": 0.03})
+    rules = np.zeros(len(episode.time))
+    rules[::4] = BIT["dropped"]
+    found = gather(PENDULUM, player, [replace(episode, status={**episode.status, "rules": rules})], PENDULUM.prior)
+    assert found.packets.plain
+    assert not found.clues
+    said = judge(found)
+    assert said.cause == "link"
+    assert "nothing else is certain" in headline(said, found, PENDULUM.prior)
 
 
 def test_a_controller_repeats_itself_and_another_does_not(player, tmp_path):

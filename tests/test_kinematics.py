@@ -13,7 +13,7 @@ from isthmus.diagnose.base import base
 from isthmus.diagnose.felt import felt
 from isthmus.diagnose.rest import places
 from isthmus.diagnose.spring import spring, stiffnesses
-from isthmus.diagnose.turned import turned
+from isthmus.diagnose.turned import LEAST, turned
 from isthmus.gap.tracks import Track, tracks
 from isthmus.identify.plant import lived, record, waves
 from isthmus.robots import get_robot
@@ -145,6 +145,44 @@ def test_a_joint_that_stands_where_it_cannot_is_flipped_or_swapped(pose, said):
     assert [text for text, _ in places(GO1, [stood])] == said
 
 
+# Robots with nothing wrong ----------------------------------------------------------------------------------------
+
+
+def healthy(turns: float = 0.0, speeds_up: float = 0.0, accel: float = 0.2, quat: float = 0.005, seed: int = 0) -> Track:
+    """12 s of a level go1 with noisy sensors that turns at so many rad/s, at 1 m/s, or first gets faster by so many m/s²."""
+    n, at, rng = 600, GO1.contract.slices(), np.random.default_rng(seed)
+    angle = turns / GO1.contract.rate * np.arange(n)
+    measured = np.zeros((n, GO1.contract.width))
+    measured[:, at["quat"]] = np.stack([np.cos(angle / 2), 0 * angle, 0 * angle, np.sin(angle / 2)], axis=1)
+    measured[:, at["gyro"]] = [0.0, 0.0, turns]
+    measured[:, at["accel"]] = [0.0, turns * 1.0, 9.81]
+    measured[: n // 6, at["accel"].start] += speeds_up
+    measured[:, at["accel"]] += accel * rng.standard_normal((n, 3))
+    measured[:, at["quat"]] += quat * rng.standard_normal((n, 4))
+    measured[:, at["gyro"]] += 0.05 * rng.standard_normal((n, 3))
+    return track(GO1, measured)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"accel": 0.05}, {"accel": 0.05, "quat": 0.015}, {"quat": 0.015}, {"turns": 1.0}, {"turns": 0.5}, {"speeds_up": 0.5}],
+    ids=str,
+)
+def test_a_robot_that_stands_circles_or_speeds_up_is_not_accused(how):
+    for seed in range(5):
+        found = [healthy(**how, seed=seed)]
+        assert not turned(GO1, found)
+        assert not [d for d in disagreements(GO1, found) if d.evidence > LEAST]
+
+
+def test_a_velocity_that_comes_a_tick_late_has_no_other_gain():
+    time = TICK * np.arange(500)
+    measured = np.stack([0.1 * np.sin(31.4 * time), 3.14 * np.cos(31.4 * (time - TICK))], axis=1)
+    measured += [0.003, 0.05] * np.random.default_rng(0).standard_normal(measured.shape)
+    times, sigma = gain(PENDULUM, [track(PENDULUM, measured)], "joint_pos", "joint_vel")
+    assert scaled(times, sigma) <= 0.0
+
+
 # Drives -------------------------------------------------------------------------------------------------------------
 
 
@@ -169,4 +207,6 @@ def test_no_spring_is_tried_where_there_is_none_to_have():
     assert not len(stiffnesses(CRAZYFLIE)), "rotors turn, no joint does"
     bends = replace(PENDULUM, unit=Unit({"spring": (30.0,)}))
     assert not len(stiffnesses(bends)), "it has one already"
+    limp = replace(GO1, motors=replace(GO1.motors, kp=(0.0, *GO1.motors.kp[1:])))
+    assert not len(stiffnesses(limp)), "a motor without a gain"
     assert len(stiffnesses(PENDULUM)) == len(stiffnesses(GO1)) > 0

@@ -20,7 +20,7 @@ from isthmus.diagnose.explain import MATERIAL
 from isthmus.diagnose.felt import felt
 from isthmus.diagnose.noise import STRONG, quietest
 from isthmus.diagnose.turned import MEAN, SPAN, rates, turn
-from isthmus.diagnose.wander import FEWEST, STRETCH, offset
+from isthmus.diagnose.wander import FEWEST, STRETCH, offset, stretch
 from isthmus.gap.suspect.kin import spatial
 from isthmus.gap.tracks import Track
 from isthmus.sim.robot import Robot
@@ -31,6 +31,8 @@ SCALE, ROUGHLY = 0.2, 0.05
 """By how much a sensor's scale may well be wrong, and is where nothing is: a velocity is not the same everywhere in a tick."""
 UNIT = 2.0
 """A larger factor is that of a unit."""
+QUIET = 0.1
+"""Share of a velocity's power that may be noise, for a gain to be told."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,6 @@ class Disagreement:
 
 def disagreements(robot: Robot, found: Sequence[Track]) -> Iterator[Disagreement]:
     """Of all pairs of a position and its velocity, and of an accelerometer with gravity."""
-    tick = 1.0 / robot.contract.rate
     known = spatial(robot)
     if "accel" in known and "quat" in known:
         yield Disagreement(f"{known['accel']} less gravity is not none, as {known['quat']} has it", felt(robot, found).unusual)
@@ -51,7 +52,7 @@ def disagreements(robot: Robot, found: Sequence[Track]) -> Iterator[Disagreement
         parts = [part for track in found if len(part := stretches(robot, track, place, speed)) >= FEWEST]
         if size is not None and parts:
             least = np.full(robot.contract[speed].size, MATERIAL * size)
-            evidence = np.sum([offset(part, size, least, STRETCH * tick) for part in parts], axis=0)
+            evidence = np.sum([offset(part, size, least) for part in parts], axis=0)
             if place != known.get("quat"):
                 # A turn is made of small ones, whose errors are not those of noise alone.
                 evidence += spread(np.concatenate(parts), allowed(robot, found, place, speed))
@@ -74,17 +75,16 @@ def pairs(robot: Robot) -> Iterator[tuple[str, str]]:
 
 def stretches(robot: Robot, track: Track, place: str, speed: str) -> np.ndarray:
     """d, (n, components); those in which something was not measured are left out."""
-    at, rate = robot.contract.slices(), robot.contract.rate
+    at, rate, ticks = robot.contract.slices(), robot.contract.rate, stretch(robot.contract.rate)
     p, v = track.measured[:, at[place]], track.measured[:, at[speed]]
-    if len(v) <= STRETCH:
+    if len(v) <= ticks:
         return np.zeros((0, v.shape[1]))
     change = np.diff(p, axis=0)
     if place == spatial(robot).get("quat"):
         over_two = turn(p[:-2], p[1:-1], p[2:]) / 2.0
         change = np.concatenate([over_two[:1], over_two])
     d = 0.5 * (v[1:] + v[:-1]) - change * rate
-    n = len(d) // STRETCH
-    d = d[: n * STRETCH].reshape(n, STRETCH, -1).mean(1)
+    d = d[: len(d) // ticks * ticks].reshape(-1, ticks, d.shape[1]).mean(1)
     return d[np.isfinite(d).all(1)]
 
 
@@ -96,29 +96,44 @@ def spread(d: np.ndarray, sigma: float) -> np.ndarray:
 
 def allowed(robot: Robot, found: Sequence[Track], place: str, speed: str) -> float:
     """σ of d by the noise of both sensors."""
-    at, seconds = robot.contract.slices(), STRETCH / robot.contract.rate
+    at = robot.contract.slices()
     p, v = (quietest([track.measured[:, at[name]] for track in found]) for name in (place, speed))
-    return float(np.sqrt(2.0 * (p / seconds) ** 2 + v**2 / STRETCH))
+    return float(np.sqrt(2.0 * (p / STRETCH) ** 2 + v**2 / stretch(robot.contract.rate)))
 
 
 def gain(robot: Robot, found: Sequence[Track], place: str, speed: str) -> tuple[float, float]:
-    """How many times the change a velocity is, and how uncertain that is; 0 where nothing moves enough."""
+    """How many times the change a velocity is, and how uncertain that is; 0 where nothing moves enough.
+
+    One of them may come a tick later than the other.
+    """
     at, tick, attitude = robot.contract.slices(), 1.0 / robot.contract.rate, place == spatial(robot).get("quat")
-    both = [rates(track.measured[:, at[place]], track.measured[:, at[speed]], tick, attitude) for track in found]
-    if not both:
-        return 1.0, 0.0
-    said, done = (np.concatenate(x) for x in zip(*both, strict=True))
-    seen = np.isfinite(said).all(1) & np.isfinite(done).all(1)
-    if seen.sum() < FEWEST * STRETCH:
-        return 1.0, 0.0
-    said, done = (x[seen] - x[seen].mean(0) for x in (said, done))
     # The noise of a velocity makes it larger and tells nothing.
     noise = quietest([track.measured[:, at[speed]] for track in found]) ** 2 * (MEAN**2).sum()
-    power, shared = float((said**2).sum() - noise * said.size), float((said * done).sum())
-    if power < 0.5 * (said**2).sum() or shared <= 0.0:
-        return 1.0, 0.0
+    tried = [(1.0, 0.0, 0.0)]
+    for late in (-1, 0, 1) if found else ():
+        said, done = [], []
+        for track in found:
+            p, v = track.measured[:, at[place]], track.measured[:, at[speed]]
+            p, v = p[max(-late, 0) : len(p) - max(late, 0)], v[max(late, 0) : len(v) - max(-late, 0)]
+            mean, change = rates(p, v, tick, attitude)
+            said.append(mean)
+            done.append(change)
+        tried.append(_gain(np.concatenate(said), np.concatenate(done), noise))
+    times, sigma, _ = max(tried, key=lambda one: one[2])
+    return times, sigma
+
+
+def _gain(said: np.ndarray, done: np.ndarray, noise: float) -> tuple[float, float, float]:
+    """The gain, its uncertainty, and how much both go together."""
+    seen = np.isfinite(said).all(1) & np.isfinite(done).all(1)
+    said, done = (x[seen] - x[seen].mean(0) if seen.any() else x[:0] for x in (said, done))
+    power, shared = float((said**2).sum()), float((said * done).sum())
+    if len(said) < FEWEST * SPAN * SPAN or not noise * said.size < QUIET * power or shared <= 0.0:
+        return 1.0, 0.0, 0.0
+    alike = shared / np.sqrt(power * float((done**2).sum()))
+    power -= noise * said.size
     left = done - said * shared / power
-    return power / shared, float(np.sqrt(SPAN * (left**2).sum() / (said.size * power))) * power / shared
+    return power / shared, float(np.sqrt(SPAN * (left**2).sum() / (said.size * power))) * power / shared, alike
 
 
 def scaled(times: float, sigma: float) -> float:

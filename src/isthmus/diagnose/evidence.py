@@ -19,7 +19,7 @@ from isthmus.diagnose.noise import noises
 from isthmus.diagnose.numbers import AMISS
 from isthmus.diagnose.outcome import Outcome, Spread, outcome
 from isthmus.diagnose.parrot import Parrot, parrot
-from isthmus.diagnose.refined import refined
+from isthmus.diagnose.refined import WORTH, refined
 from isthmus.diagnose.rest import places, units
 from isthmus.diagnose.spring import spring
 from isthmus.diagnose.turned import LEAST, turned
@@ -127,34 +127,15 @@ def gather(
         if not at_rest and link.evidence <= 0 and not said.differs:
             raise
         return Evidence(tuple(at_rest), 0.0, 1.0, 1.0, link, said, {})
-    followed = at.fitted.residual.followed
-    report(0.5, "comparing explanations")
-    told, rest = ([] if followed else explanations(at)), at.fitted.times
-    if not followed and not link.plain:
-        told, rest = refined(at, belief, told)
-    report(0.6, "bending drives")
-    bent = spring(at, found, belief, threads) if at.fitted.times > NOISE_ONLY and not link.plain else None
-    bends = [Clue("physics", "spring", bent.evidence, value=bent.stiffness)] if bent and bent.evidence > 0 else []
-    rest = min(rest, bent.left) if bent and bends else rest
-    report(0.7, "undoing mistakes")
-    undone = turned(robot, found)
     # A bad network leaves much that looks like anything, and it takes long to try it all.
-    if at.fitted.times > AMISS and rest > NOISE_ONLY and not link.plain:
-        undone += compared(fine, found, belief, at, threads)
-    noisy = [
-        Clue("sensor", n.text, n.evidence, value=n.sigma, kind="noise")
-        for n in noises(robot, everything, belief)
-        if n.evidence > 0
-    ]
-    # Where a robot on its feet is as believed but for a mistake, it takes long to try anything else, and nothing is gained.
-    if followed and not any(u.left < AMISS and u.evidence > 0 for u in undone):
-        told = explanations(at)
-    rest = min([rest, *(u.left for u in undone if u.evidence > 0)])
-    if not at_rest and not bends:
-        # What comes in another frame or unit agrees with nothing, and few samples of what shakes do not agree either.
-        least = max([LEAST, *(u.evidence for u in undone if u.mistake.kind in ("frame", "order", "unit"))])
-        noisy += [Clue("sensor", d.text, d.evidence) for d in disagreements(robot, found) if d.evidence > least]
-    clues = sorted([*_clues(at, belief, told), *bends, *map(_mistake, undone), *noisy, *at_rest], key=lambda c: -c.evidence)
+    clues, rest = ([], 1.0) if link.plain else _searched(robot, fine, found, belief, at, bool(at_rest), threads, report)
+    if not link.plain:
+        clues += [
+            Clue("sensor", n.text, n.evidence, value=n.sigma, kind="noise")
+            for n in noises(robot, everything, belief)
+            if n.evidence > 0
+        ]
+    clues = sorted([*clues, *at_rest], key=lambda c: -c.evidence)
     values = belief.space.subset(at.fitted.names).from_unconstrained(at.fitted.point.z)
     numbers = dict(zip(at.fitted.names, map(float, values), strict=True))
     done = None
@@ -165,6 +146,42 @@ def gather(
     first = {c.cause: c for c in reversed(clues)}
     kept = tuple(c for i, c in enumerate(clues) if i < SHOWN or first[c.cause] is c)
     return Evidence(kept, at.quadratic.soft, at.fitted.times, rest, link, said, numbers, done)
+
+
+def _searched(
+    robot: Robot,
+    fine: Robot,
+    found: Sequence[Track],
+    belief: Belief,
+    at: Base,
+    at_rest: bool,
+    threads: int,
+    report: Callable[[float, str], None],
+) -> tuple[list[Clue], float]:
+    """All that explains recordings, and what the best of it leaves; `at_rest`: a mistake is known already."""
+    followed, told, rest = at.fitted.residual.followed, [], at.fitted.times
+    report(0.5, "comparing explanations")
+    if not followed:
+        told, rest = refined(at, belief, explanations(at))
+    report(0.6, "bending drives")
+    bent = spring(at, found, belief, threads) if at.fitted.times > NOISE_ONLY else None
+    clues, bends = [], False
+    if bent is not None and bent.evidence > 0:
+        clues, bends = [Clue("physics", "spring", bent.evidence, value=bent.stiffness)], bent.evidence > WORTH
+        rest = min(rest, bent.left)
+    report(0.7, "undoing mistakes")
+    undone = turned(robot, found)
+    if at.fitted.times > AMISS and rest > NOISE_ONLY:
+        undone += compared(fine, found, belief, at, threads)
+    # Where a robot on its feet is as believed but for a mistake or springs, it takes long to try more, and nothing is gained.
+    if followed and not bends and not any(u.left < AMISS and u.evidence > 0 for u in undone):
+        told = explanations(at)
+    rest = min([rest, *(u.left for u in undone if u.evidence > 0)])
+    if not at_rest and not bends:
+        # What comes in another frame or unit agrees with nothing, and few samples of what shakes do not agree either.
+        least = max([LEAST, *(u.evidence for u in undone if u.mistake.kind in ("frame", "order", "sign", "unit"))])
+        clues += [Clue("sensor", d.text, d.evidence) for d in disagreements(robot, found) if d.evidence > least]
+    return [*clues, *_clues(at, belief, told), *map(_mistake, undone)], rest
 
 
 def walked(robot: Robot, episodes: Sequence[Episode], found: Sequence[Track]) -> list[Track]:

@@ -57,10 +57,14 @@ def units(robot: Robot, episodes: Sequence[Episode], belief: Belief) -> Iterator
 def places(robot: Robot, episodes: Sequence[Episode]) -> Iterator[tuple[str, float]]:
     """The exchanged or flipped joints that explain best where they stood at first, if any do."""
     labels, should = robot.contract.target.labels, np.array(robot.default)
-    if not robot.contract.joints:
+    if not robot.contract.joints or not episodes:
         return
     starts = [e.signals["joint_pos"][:AT_FIRST, [e.contract["joint_pos"].component(x) for x in labels]] for e in episodes]
-    q = np.nanmedian(np.concatenate(starts), axis=0)
+    seen = np.concatenate(starts)
+    seen = seen[np.isfinite(seen).all(axis=1)]
+    if not len(seen):
+        return
+    q = np.median(seen, axis=0)
     off = np.abs(q - should)
     found = [(off[i], abs(q[i] + should[i]), f"{a} turns the other way") for i, a in enumerate(labels)]
     found += [

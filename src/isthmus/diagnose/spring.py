@@ -21,7 +21,7 @@ from isthmus.gap.residual import Residual
 from isthmus.gap.starts import suited
 from isthmus.gap.tracks import Track
 from isthmus.identify.descend import FIRST
-from isthmus.identify.ladder import extended, geared
+from isthmus.identify.ladder import extended, geared, written
 from isthmus.sim.robot import Robot
 from isthmus.sim.sources import on_joints
 from isthmus.world import Belief, Param
@@ -54,25 +54,29 @@ def spring(at: Base, found: Sequence[Track], belief: Belief, threads: int = 0) -
     while float(robot.model.opt.timestep) > STEP:
         robot = finer(robot)
     costs = _costs(at, robot, belief, stiff)
-    if costs.min() > PROMISING * _costs(at, robot, belief).item():
+    if costs.argmin() == TRIED - 1 or costs.min() > PROMISING * _costs(at, robot, belief).item():
         return None
     best = float(stiff[costs.argmin()])
     springs = {"spring": (best,) * robot.contract.target.size}
     bending = replace(robot, unit=replace(robot.unit, motors={**robot.unit.motors, **springs}))
     bent = fitted(bending, found, belief, threads, ticks, quick=True)
-    better = (at.fitted.cost - bent.cost) * at.fitted.count / at.repeated
+    rigid = at.fitted.cost
+    if not at.fitted.residual.followed:
+        # Shorter steps alone may do some of it. On its feet, where it takes long to look, they do not.
+        rigid = min(rigid, fitted(robot, found, belief, threads, ticks, quick=True).cost)
+    better = (rigid - bent.cost) * at.fitted.count / at.repeated
     evidence = better + at.quadratic.soft - bent.forced(belief, at.repeated) - float(np.log(TRIED))
     return Bent(best, evidence, bent.times)
 
 
 def stiffnesses(robot: Robot) -> np.ndarray:
     """Those to try; none of a robot whose drives cannot bend here, or do so already."""
-    target, motors = robot.contract.target, robot.motors
-    if not on_joints(robot) or "spring" in robot.unit.motors or motors.spring or not geared(robot, "spring", target.labels):
+    target, motors = robot.contract.target, robot.driven
+    if not on_joints(robot) or motors.spring or "spring" in written(robot) or not geared(robot, "spring", target.labels):
         return np.zeros(0)
     position = motors.drive == "position"
     most = motors.kp if position else target.high or motors.torque_limit or robot.contract.safety.effort
-    if not most or not np.isfinite(most).all():
+    if not most or not np.isfinite(most).all() or min(most) <= 0.0:
         return np.zeros(0)
     low, high = GAINS if position else TORQUES
     return np.geomspace(min(most) * low, min(most) * high, TRIED)

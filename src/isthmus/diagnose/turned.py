@@ -4,7 +4,7 @@ felt in the long run.
 No simulator is needed for that, so it also shows where a simulator that is corrected by the same signals would not notice.
 
     evidence = n · log(mismatch as it is / mismatch without the mistake)        n: comparisons that speak for themselves
-               + log-likelihood of what is felt besides gravity without the mistake, less that as it is
+               + evidence of a bias in what is felt besides gravity, less that without the mistake
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ LEAST = 3.0
 
 def turned(robot: Robot, found: Sequence[Track]) -> list[Undone]:
     """Vectors in the wrong frame and attitudes in the wrong order, best first."""
-    (as_it_is, n), before = mismatch(robot, found), felt(robot, found).usual
+    (as_it_is, n), odd = mismatch(robot, found), felt(robot, found).each.sum()
     out = []
     for mistake in mistakes(robot):
-        if mistake.kind in ("frame", "order", "sign") and n:
+        if mistake.kind in ("frame", "order", "sign"):
             undone = [mistake.undo(track) for track in found]
             gain = float(np.log(as_it_is / mismatch(robot, undone)[0]).sum())
-            evidence = felt(robot, undone).usual - before + (gain * n / REPEATED if abs(gain) > np.log(CLEAR) else 0.0)
+            evidence = float(odd - felt(robot, undone).each.sum()) + (gain * n / REPEATED if abs(gain) > np.log(CLEAR) else 0.0)
             if evidence > LEAST:
                 out.append(Undone(mistake, evidence))
     return sorted(out, key=lambda u: -u.evidence)

@@ -43,7 +43,9 @@ OTHER_UNIT = {"rad": "deg", "rad/s": "deg/s", "m": "mm", "m/s": "mm/s", "m/s²":
 OUTSIDE = (0.4, 1.1)
 """How far beyond the end of its prior a number outside is, in widths of the prior …"""
 ROOM = 0.45
-"""… and at most this part of the way to its hard bound."""
+"""… and at most this part of the way to its hard bound …"""
+TIGHT = 0.7
+"""… of which, if that is nearer than either, at least this part."""
 
 
 def hidden(robot: Robot, seed: int, family: str | None = None) -> tuple[str, Reality]:
@@ -99,7 +101,7 @@ def _some(draws: Mapping[str, Draw], rng: Rng, most: int) -> dict[str, Any]:
 
 
 def _mixed(outside: Mapping[str, Draw], physics: Mapping[str, Draw], rng: Rng) -> dict[str, Any]:
-    law = _some(physics, rng.spawn(1)[0], 1)  # other physics than "unmodelled" has at this seed
+    law = _some(physics, rng.spawn(1)[0], 1)  # not that which "unmodelled" draws at this seed
     replaced = {"stribeck": "friction", "ground_softness": "contact_time"}
     free = {n: d for n, d in outside.items() if not any(entry in law and word in n for entry, word in replaced.items())}
     # Rotor inertia decides how stiff a flexible drive can be, so one reality does not change both.
@@ -145,7 +147,7 @@ def _beyond(sides: list[tuple[float, float]], width: float, rng: Rng) -> float:
     end, bound = sides[int(rng.integers(len(sides)))]
     most = ROOM * abs(bound - end)
     near, far = (min(part * width, most) for part in OUTSIDE)
-    return end + np.sign(bound - end) * rng.uniform(min(near, 0.7 * far), far)
+    return end + np.sign(bound - end) * rng.uniform(near if near < far else TIGHT * far, far)
 
 
 # Physics --------------------------------------------------------------------------------------------------------
