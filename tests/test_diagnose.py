@@ -20,6 +20,7 @@ from isthmus.diagnose.blocks import MOST
 from isthmus.diagnose.evidence import Clue, Evidence, gather
 from isthmus.diagnose.judge import CAUSES, EXPLAINED, TOLD, WEIGHTS, Verdict, as_believed, judge, probabilities
 from isthmus.diagnose.link import packets
+from isthmus.diagnose.numbers import fitted, nearer
 from isthmus.diagnose.outcome import Outcome, Spread
 from isthmus.diagnose.parrot import Parrot, parrot
 from isthmus.diagnose.rest import units
@@ -104,6 +105,14 @@ def test_a_number_outside_is_found_with_its_value(player):
     _, found = verdict(player, params={"joint_friction": 0.35})
     clue = next(c for c in found.clues if c.name == "joint_friction")
     assert clue.value == pytest.approx(0.35, abs=0.06)
+
+
+def test_a_search_from_short_pieces_is_never_worse(player):
+    found = tracks([real(player, unmodelled={"backlash": 0.03})], PENDULUM.contract, TICK)
+    at = fitted(PENDULUM, found, PENDULUM.prior)
+    again = nearer(at, found, PENDULUM.prior)
+    assert again.point.cost <= at.point.cost
+    assert again.residual is at.residual, "judged by the same pieces"
 
 
 def test_nothing_is_beyond_what_is_possible(player):

@@ -10,7 +10,7 @@ import numpy as np
 from isthmus.diagnose.blocks import blocks
 from isthmus.diagnose.doubts import Doubts, Lab
 from isthmus.diagnose.explain import Block, Quadratic, Told, bounded, quadratic
-from isthmus.diagnose.numbers import AMISS, Fitted, ends, fitted, further, moves
+from isthmus.diagnose.numbers import AMISS, LOST, Fitted, ends, fitted, further, moves, nearer
 from isthmus.diagnose.refit import refitted
 from isthmus.gap.loss import loss
 from isthmus.gap.noise import NOISE_ONLY
@@ -43,6 +43,8 @@ def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0,
     `search` also for laws, and for better numbers, where they leave more than noise.
     """
     at = fitted(robot, found, belief, threads)
+    if search and at.times > LOST and not at.residual.followed:
+        at = nearer(at, found, belief, threads)
     residual, before, inside, laws = at.residual, at.prior, ends(belief, at.names), None
     doubts = Doubts(robot, at.names, moves(residual.segments))
     lab = Lab(doubts, residual, belief.median())

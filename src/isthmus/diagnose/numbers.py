@@ -29,6 +29,8 @@ SEARCHES = ((10, 0.1), (15, 0.03))
 noise."""
 QUICK = (1.0, 0.36)
 """Widths of the derivatives of a robot that is followed, where a mistake is undone."""
+LOST, SHORT = 2.0, 6
+"""Times the noise: a search that leaves more than this may have lost its way; and ticks of pieces in which it would not."""
 AMISS = 1.2
 """Times the noise: where numbers leave more than this, there is something to explain."""
 
@@ -99,6 +101,15 @@ def fitted(
         point, normal = narrow(residual, before, before.mean, belief.median(), QUICK if quick else WIDTHS)
         return Fitted(residual, before, point, normal, sigma, remaining(residual, normal, before))
     return _settled(residual, before, belief.median(), sigma, None, *SEARCHES[0])
+
+
+def nearer(at: Fitted, found: Sequence[Track], belief: Belief, threads: int = 0) -> Fitted:
+    """Searched for anew from the numbers that explain short pieces: far ahead, a search may lose its way."""
+    robot = at.residual.robot
+    short = fitted(robot, found, belief, threads, skipped(robot) + SHORT)
+    e = short.residual.world(short.point.z, belief.median())
+    again = _settled(at.residual, at.prior, e, at.floor, None, *SEARCHES[0])
+    return min(at, again, key=lambda f: f.point.cost)
 
 
 def further(at: Fitted, belief: Belief) -> Fitted:
