@@ -78,6 +78,7 @@ def _later(episode: Episode, ticks: int) -> Episode:
     return replace(episode, time=episode.time[ticks:] - episode.time[ticks], signals=signals, **rest)
 
 
+@pytest.mark.slow
 def test_standing_still_says_nothing(go1: Robot):
     episode = record(go1, world(go1, {}), np.tile(np.array(go1.default), (450, 1)), 3)
     parts = prepare(go1, [_later(episode, 150)], go1.prior, ahead=0.5, threads=1, trust=True)

@@ -171,10 +171,11 @@ def _searched(
         rest = min(rest, bent.left)
     report(0.7, "undoing mistakes")
     undone = turned(robot, found)
-    if at.fitted.times > AMISS and rest > NOISE_ONLY:
+    # Where a robot on its feet is as believed but for springs or a mistake, it takes long to try more, and nothing is gained.
+    enough = followed and bends
+    if at.fitted.times > AMISS and rest > NOISE_ONLY and not enough:
         undone += compared(fine, found, belief, at, threads)
-    # Where a robot on its feet is as believed but for a mistake or springs, it takes long to try more, and nothing is gained.
-    if followed and not bends and not any(u.left < AMISS and u.evidence > 0 for u in undone):
+    if followed and not enough and not any(u.left < AMISS and u.evidence > 0 for u in undone):
         told = explanations(at)
     rest = min([rest, *(u.left for u in undone if u.evidence > 0)])
     if not at_rest and not bends:
