@@ -76,6 +76,7 @@ def test_waves_stay_inside_the_limits_and_begin_and_end_at_rest(name):
     assert np.allclose(targets[:, 0], robot.default)
 
 
+@pytest.mark.slow
 def test_the_command_writes_targets_that_a_robot_can_play(pendulum, tmp_path, capsys):
     path = tmp_path / "probe.controller"
     options = ["--seconds", "3", "--tries", "8", "--horizon", "0.3", "--only", "joint_damping"]

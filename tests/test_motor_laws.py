@@ -144,6 +144,7 @@ def test_the_ladder_leaves_out_what_makes_no_sense():
     assert found["stribeck"] == tuple(0.3 if name in ("FL_calf", "FR_calf") else 0.0 for name in go1.contract.target.labels)
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_law_that_a_robot_takes(tmp_path, capsys):
     bench_file(tmp_path / "a.csv", plain(lag=0.03), seconds=12)
     out = tmp_path / "calf.actuator"

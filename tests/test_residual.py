@@ -261,7 +261,7 @@ def test_a_run_that_lost_its_base_is_not_resumed(tmp_path):
         methods.resume(tmp_path / "b", 0, 0.0, work(1))
 
 
-@pytest.mark.parametrize("kind", ["law", "policy"])
+@pytest.mark.parametrize("kind", [pytest.param("law", marks=pytest.mark.slow), "policy"])
 def test_a_residual_exports_as_one_graph(tmp_path, monkeypatch, kind):
     name = "crazyflie/hover" if kind == "law" else "pendulum/swingup"
     task, base = get_task(name), bases(name)[kind == "policy"]

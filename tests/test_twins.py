@@ -48,6 +48,7 @@ def force():
     return driven("pendulum").unit.learned[0]
 
 
+@pytest.mark.slow
 def test_a_learned_force_takes_most_of_the_error_off_what_it_did_not_see(pendulum, odd, parts):
     e, floor = pendulum.space.nominal, parts.floor
     force = learn(pendulum, parts.train, e, floor, "motor", ("hinge",), rounds=2, threads=1)

@@ -113,6 +113,7 @@ def _watched(robot, belief, episodes, **options):
     return watch(look(robot, episodes, belief, robot.prior, threads=1), **options)
 
 
+@pytest.mark.slow
 def test_no_alarm_without_a_change(pendulum, belief, quiet):
     found = _watched(pendulum, belief, quiet)
     assert not found.changes
