@@ -19,8 +19,8 @@ from isthmus.diagnose.doubts import SENSOR_ERROR
 from isthmus.diagnose.explain import MATERIAL
 from isthmus.diagnose.felt import felt
 from isthmus.diagnose.noise import STRONG, quietest
-from isthmus.diagnose.turned import MEAN, SPAN, rates, turn
-from isthmus.diagnose.wander import FEWEST, STRETCH, offset, stretch
+from isthmus.diagnose.turned import MEAN, SPAN, in_space, rates, turn
+from isthmus.diagnose.wander import FEWEST, STRETCH, offset, stretch, stretched
 from isthmus.gap.suspect.kin import spatial
 from isthmus.gap.tracks import Track
 from isthmus.sim.robot import Robot
@@ -65,8 +65,8 @@ def disagreements(robot: Robot, found: Sequence[Track]) -> Iterator[Disagreement
 
 def pairs(robot: Robot) -> Iterator[tuple[str, str]]:
     """Names of signals that are a position and its velocity."""
-    known, sources = spatial(robot), robot.sources
-    yield from ((known[p], known[v]) for p, v in (("quat", "angvel"), ("pos", "linvel")) if p in known and v in known)
+    sources = robot.sources
+    yield from in_space(robot)
     for a in robot.contract.signals:
         for b in robot.contract.signals:
             if (sources[a.name], sources[b.name]) == ("qpos", "qvel") and a.labels == b.labels:
@@ -75,16 +75,15 @@ def pairs(robot: Robot) -> Iterator[tuple[str, str]]:
 
 def stretches(robot: Robot, track: Track, place: str, speed: str) -> np.ndarray:
     """d, (n, components); those in which something was not measured are left out."""
-    at, rate, ticks = robot.contract.slices(), robot.contract.rate, stretch(robot.contract.rate)
+    at, rate = robot.contract.slices(), robot.contract.rate
     p, v = track.measured[:, at[place]], track.measured[:, at[speed]]
-    if len(v) <= ticks:
+    if len(v) <= stretch(rate):
         return np.zeros((0, v.shape[1]))
     change = np.diff(p, axis=0)
     if place == spatial(robot).get("quat"):
         over_two = turn(p[:-2], p[1:-1], p[2:]) / 2.0
         change = np.concatenate([over_two[:1], over_two])
-    d = 0.5 * (v[1:] + v[:-1]) - change * rate
-    d = d[: len(d) // ticks * ticks].reshape(-1, ticks, d.shape[1]).mean(1)
+    d = stretched(0.5 * (v[1:] + v[:-1]) - change * rate, rate)
     return d[np.isfinite(d).all(1)]
 
 

@@ -127,15 +127,13 @@ def gather(
         if not at_rest and link.evidence <= 0 and not said.differs:
             raise
         return Evidence(tuple(at_rest), 0.0, 1.0, 1.0, link, said, {})
+    clues, rest = at_rest, 1.0
     # A bad network leaves much that looks like anything, and it takes long to try it all.
-    clues, rest = ([], 1.0) if link.plain else _searched(robot, fine, found, belief, at, bool(at_rest), threads, report)
     if not link.plain:
-        clues += [
-            Clue("sensor", n.text, n.evidence, value=n.sigma, kind="noise")
-            for n in noises(robot, everything, belief)
-            if n.evidence > 0
-        ]
-    clues = sorted([*clues, *at_rest], key=lambda c: -c.evidence)
+        more, rest = _searched(robot, fine, found, belief, at, bool(at_rest), threads, report)
+        noisy = [n for n in noises(robot, everything, belief) if n.evidence > 0]
+        more += [Clue("sensor", n.text, n.evidence, value=n.sigma, kind="noise") for n in noisy]
+        clues = sorted([*more, *at_rest], key=lambda c: -c.evidence)
     values = belief.space.subset(at.fitted.names).from_unconstrained(at.fitted.point.z)
     numbers = dict(zip(at.fitted.names, map(float, values), strict=True))
     done = None

@@ -14,7 +14,7 @@ import numpy as np
 
 from isthmus.data.units import GRAVITY
 from isthmus.diagnose.doubts import SENSOR_ERROR
-from isthmus.diagnose.wander import STRETCH, WALKS, offset, stretch
+from isthmus.diagnose.wander import STRETCH, WALKS, offset, stretched
 from isthmus.gap.suspect.kin import spatial
 from isthmus.gap.tracks import Track
 from isthmus.sim.robot import Robot
@@ -60,13 +60,13 @@ class Felt:
 def felt(robot: Robot, found: Sequence[Track]) -> Felt:
     """Nothing, where there is no accelerometer or attitude."""
     known, at = spatial(robot), robot.contract.slices()
-    ticks, parts, raw = stretch(robot.contract.rate), [], []
+    parts, raw = [], []
     for track in found if "accel" in known and "quat" in known else ():
         quat = track.measured[:, at[known["quat"]]]
         gravity = unrotate(quat, np.tile([0.0, 0.0, float(GRAVITY)], (len(quat), 1)))
         each = track.measured[:, at[known["accel"]]] - gravity
         turns = track.measured[:, at[known["angvel"]]] if "angvel" in known else np.zeros_like(each)
-        means = [x[: len(x) // ticks * ticks].reshape(-1, ticks, 3).mean(1) for x in (each, turns)]
+        means = [stretched(x, robot.contract.rate) for x in (each, turns)]
         seen = np.isfinite(means).all((0, 2))
         if STRETCH * seen.sum() >= LONG:
             parts.append((_calmer(means[0][seen]), means[1][seen]))

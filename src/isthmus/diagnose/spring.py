@@ -16,9 +16,8 @@ import numpy as np
 from isthmus.diagnose.base import Base
 from isthmus.diagnose.doubts import finer
 from isthmus.diagnose.numbers import fitted
-from isthmus.gap.loss import loss
 from isthmus.gap.residual import Residual
-from isthmus.gap.starts import suited
+from isthmus.gap.starts import costs
 from isthmus.gap.tracks import Track
 from isthmus.identify.descend import FIRST
 from isthmus.identify.ladder import extended, geared, written
@@ -53,10 +52,10 @@ def spring(at: Base, found: Sequence[Track], belief: Belief, threads: int = 0) -
         return None
     while float(robot.model.opt.timestep) > STEP:
         robot = finer(robot)
-    costs = _costs(at, robot, belief, stiff)
-    if costs.argmin() == TRIED - 1 or costs.min() > PROMISING * _costs(at, robot, belief).item():
+    cost = _costs(at, robot, belief, stiff)
+    if cost.argmin() == TRIED - 1 or cost.min() > PROMISING * _costs(at, robot, belief).item():
         return None
-    best = float(stiff[costs.argmin()])
+    best = float(stiff[cost.argmin()])
     springs = {"spring": (best,) * robot.contract.target.size}
     bending = replace(robot, unit=replace(robot.unit, motors={**robot.unit.motors, **springs}))
     bent = fitted(bending, found, belief, threads, ticks, quick=True)
@@ -84,7 +83,7 @@ def stiffnesses(robot: Robot) -> np.ndarray:
 
 def _costs(at: Base, robot: Robot, belief: Belief, stiff: np.ndarray | None = None) -> np.ndarray:
     """(k,) of the numbers as they were found, with springs, (k,), or without; starts are moved to where they fit best."""
-    residual, xi = at.fitted.residual, at.xi
+    residual = at.fitted.residual
     e = residual.world(at.fitted.point.z, at.lab.e)[None]
     if stiff is not None:
         motors = "|".join(map(re.escape, robot.contract.target.labels))
@@ -93,8 +92,4 @@ def _costs(at: Base, robot: Robot, belief: Belief, stiff: np.ndarray | None = No
         robot, _ = extended(robot, belief, (param,))
         e = np.column_stack([np.repeat(e, len(stiff), axis=0), stiff])
     other = Residual(robot, residual.segments, residual.noise, (), residual.threads)
-    starts = np.broadcast_to(xi, (len(e), *xi.shape))
-    if not xi.size:
-        return loss(other(e, starts)).sum((1, 2, 3))
-    slopes = other.by_starts(e[len(e) // 2], xi, np.full(xi.shape, FIRST))
-    return suited(other, e, starts, slopes, STEPS).cost.sum(1)
+    return costs(other, e, at.xi, e[len(e) // 2], FIRST, STEPS)

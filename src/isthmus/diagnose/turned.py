@@ -31,7 +31,7 @@ LEAST = 3.0
 
 
 def turned(robot: Robot, found: Sequence[Track]) -> list[Undone]:
-    """Vectors in the wrong frame and attitudes in the wrong order, best first."""
+    """Vectors in the wrong frame or with the wrong sign, and attitudes in the wrong order, best first."""
     (as_it_is, n), odd = mismatch(robot, found), felt(robot, found).each.sum()
     out = []
     for mistake in mistakes(robot):
@@ -44,15 +44,21 @@ def turned(robot: Robot, found: Sequence[Track]) -> list[Undone]:
     return sorted(out, key=lambda u: -u.evidence)
 
 
+def in_space(robot: Robot) -> list[tuple[str, str]]:
+    """Names of the body's attitude and angular velocity, and of its position and velocity, where both are measured."""
+    known = spatial(robot)
+    return [(known[p], known[v]) for p, v in (("quat", "angvel"), ("pos", "linvel")) if p in known and v in known]
+
+
 def mismatch(robot: Robot, found: Sequence[Track]) -> tuple[np.ndarray, int]:
     """(pairs,) root mean square of a velocity less the change of what it is the velocity of, and of how many ticks."""
-    at, known, tick = robot.contract.slices(), spatial(robot), 1.0 / robot.contract.rate
-    pairs = [(known[p], known[v], p) for p, v in (("quat", "angvel"), ("pos", "linvel")) if p in known and v in known]
+    at, tick = robot.contract.slices(), 1.0 / robot.contract.rate
+    pairs, quat = in_space(robot), spatial(robot).get("quat")
     sums, ticks = np.zeros(len(pairs)), 0
     for track in found:
         ticks += max(len(track) - SPAN, 0)
-        for i, (place, speed, kind) in enumerate(pairs):
-            said, done = rates(track.measured[:, at[place]], track.measured[:, at[speed]], tick, kind == "quat")
+        for i, (place, speed) in enumerate(pairs):
+            said, done = rates(track.measured[:, at[place]], track.measured[:, at[speed]], tick, place == quat)
             sums[i] += np.nansum((said - done) ** 2)
     return np.sqrt(sums / max(ticks, 1)) + 1e-12, ticks if pairs else 0
 

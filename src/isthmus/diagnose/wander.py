@@ -22,6 +22,12 @@ def stretch(rate: float) -> int:
     return max(2, round(STRETCH * rate))
 
 
+def stretched(x: np.ndarray, rate: float) -> np.ndarray:
+    """(n, components) means over stretches of x, (T, components); what is left at the end is left out."""
+    ticks = stretch(rate)
+    return x[: len(x) // ticks * ticks].reshape(-1, ticks, x.shape[1]).mean(1)
+
+
 def likely(d: np.ndarray, bias: np.ndarray, wanders: np.ndarray, also: np.ndarray | None = None) -> np.ndarray:
     """(components,) log-likelihood of d, (n, components), with so large a bias, which wanders so far in 1 s; c is `also`."""
     s2, passed = 0.5 * (np.diff(d, axis=0) ** 2).mean(0) + 1e-12, STRETCH * np.arange(1, len(d) + 1)

@@ -46,6 +46,17 @@ def suited(residual: Residual, e: np.ndarray, xi: np.ndarray, dx: np.ndarray, st
     return best
 
 
+def costs(residual: Residual, e: np.ndarray, xi: np.ndarray, near: np.ndarray, h: float, steps: int) -> np.ndarray:
+    """(k,) of worlds e, (k, all), from starts that begin at ξ, (S, 2 nv), with dr/dξ taken over ±h in a world `near` them.
+
+    Of a residual in which no number varies. Where there are no starts to find, nothing is moved.
+    """
+    starts = np.broadcast_to(xi, (len(e), *xi.shape))
+    if not xi.size:
+        return _tried(residual, e, starts).cost.sum(1)
+    return suited(residual, e, starts, residual.by_starts(near, xi, np.full(xi.shape, h)), steps).cost.sum(1)
+
+
 def finished(at: Suited, dx: np.ndarray, hold: np.ndarray) -> Suited:
     """One more step that is not simulated but taken as linear, where it promises to gain."""
     step = _step(at, dx, hold)

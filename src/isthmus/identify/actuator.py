@@ -17,7 +17,7 @@ import numpy as np
 from isthmus.gap.noise import NOISE_ONLY
 from isthmus.gap.residual import Residual
 from isthmus.gap.segments import Segments
-from isthmus.gap.starts import suited
+from isthmus.gap.starts import costs
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
 from isthmus.identify.descend import FIRST
 from isthmus.identify.fit import fit, free
@@ -226,9 +226,7 @@ def _scanned(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray,
     tries[:, i] = np.geomspace(param.low, param.high, SCANNED)
     residual = Residual(robot, segments, noise, (), threads)
     xi = np.zeros((len(segments), len(residual.spread)))
-    slopes = residual.by_starts(e, xi, np.full(xi.shape, FIRST))
-    costs = suited(residual, tries, np.broadcast_to(xi, (SCANNED, *xi.shape)), slopes, STEPS).cost.sum(1)
-    return tries[int(np.argmin(costs))]
+    return tries[int(np.argmin(costs(residual, tries, xi, e, FIRST, STEPS)))]
 
 
 def _relative(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, threads: int) -> np.ndarray:
