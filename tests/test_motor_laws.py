@@ -15,7 +15,7 @@ from isthmus.errors import BadInput
 from isthmus.gap.segments import cut
 from isthmus.gap.tracks import tracks
 from isthmus.identify import actuator
-from isthmus.identify.actuator import Tried, choose, climb, climb_bench
+from isthmus.identify.actuator import climb, climb_bench
 from isthmus.identify.bench import COLUMNS, read_bench
 from isthmus.identify.courses import Waves
 from isthmus.identify.ladder import LADDER, figures, owned, params, settled
@@ -23,6 +23,7 @@ from isthmus.identify.law import put_law, with_delay
 from isthmus.identify.plant import record
 from isthmus.identify.rollout import silent
 from isthmus.identify.study import errors
+from isthmus.identify.tried import Tried, choose
 from isthmus.robots import get_robot
 from isthmus.robots.pendulum import ROD, WEIGHT
 from isthmus.sim.actuators import Actuators

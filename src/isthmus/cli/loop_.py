@@ -249,6 +249,8 @@ def told(done: Done) -> str:
         case "actuator":
             return f"law: {r.get('law')}"
         case "residual":
+            if ground := r.get("ground"):
+                return f"it gives way: {ground['stiffness']:.3g} N/m under a foot"
             return "kept" if r.get("kept") else "does not help, not kept"
         case "validate":
             return "passed" if r.get("passed") else "not passed"

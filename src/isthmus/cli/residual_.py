@@ -1,14 +1,15 @@
-"""Learn the force that no number explains, from recordings, and add it to a twin.
+"""Learn what no number explains, from recordings, and add it to a twin: the ground under a robot on feet, then a force.
 
 example: isthmus residual unit7.twin walk1.mcap walk2.mcap
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -16,6 +17,11 @@ from isthmus.cli import show
 from isthmus.cli.checks import not_negative
 from isthmus.cli.looked import looked_through
 from isthmus.errors import BadInput, unknown
+
+if TYPE_CHECKING:
+    from isthmus.identify.study import Parts
+    from isthmus.sim.robot import Robot
+    from isthmus.world import Belief
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,9 @@ class Args:
     recordings: Annotated[tuple[Path, ...], tyro.conf.Positional]
     """Recordings of that unit (.mcap)."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
-    """File for the twin with the force; by default the twin itself."""
+    """File for the twin with what was learned; by default the twin itself."""
+    only: Literal["ground", "force"] | None = None
+    """One of the two; by default, of a robot on feet, first the ground and then a force for what that leaves."""
     joints: tuple[str, ...] = ()
     """Joints that the force acts on; by default all, the body's own included."""
     horizon: float = 0.0
@@ -36,14 +44,29 @@ class Args:
     """Print one JSON object instead of text."""
 
 
+@dataclass(frozen=True)
+class _Step:
+    """One thing that was learned: the robot with it, and whether that predicts better what it was not learned from."""
+
+    what: Literal["ground", "force"]
+    robot: Robot
+    error: tuple[float, float]
+    """Of what it was learned from, and of what was held out."""
+    kept: bool
+    explains: bool
+    """Whether nothing but noise is left."""
+    figures: dict[str, float]
+    """Of the ground; or the largest force on each degree of freedom."""
+    fields: dict[str, Any]
+    """For a JSON object."""
+
+
 def run(args: Args) -> int:
     from isthmus.data.reader import read
-    from isthmus.identify.missing import learn
-    from isthmus.identify.rollout import feature_names, with_force
-    from isthmus.identify.study import errors, prepare
+    from isthmus.identify.study import prepare
     from isthmus.identify.twin import Twin, is_twin
     from isthmus.robots import get_robot
-    from isthmus.sim.unit import MOST_LEARNED
+    from isthmus.world import adopt
 
     if not is_twin(args.twin):
         raise BadInput(f"{args.twin} is not a twin; make one with `isthmus identify ROBOT RECORDINGS -o NAME.twin`.")
@@ -54,73 +77,142 @@ def run(args: Args) -> int:
         raise BadInput(f"-o takes a file NAME.twin, not {out}.")
     not_negative(args, "horizon")
     twin = Twin.load(args.twin)
-    if len(twin.unit.learned) >= MOST_LEARNED:
-        raise BadInput(f"{args.twin} has {MOST_LEARNED} learned forces already, as many as a twin can have.")
-    robot = twin.on(get_robot(twin.robot), str(args.twin))
-    names = [robot.model.joint(j).name for j in range(robot.model.njnt)]
-    for name in args.joints:
-        if name not in names:
-            raise unknown("joint", name, names, f"those of {robot.name}")
+    design = get_robot(twin.robot)
+    robot = twin.on(design, str(args.twin))
+    stages = _stages(args, robot)
     episodes = [read(path) for path in args.recordings]
     began = time.perf_counter()
     findings = looked_through(robot, episodes, args.recordings, args.json)
     parts = prepare(robot, episodes, robot.prior, args.horizon, findings=findings)
     if parts.held_out is None:
         raise BadInput(f"the recordings give {len(parts.train)} segments: too few to hold some out and judge by them.")
-    e = robot.prior.median()
-    with show.bar(f"learning what {robot.name} lacks") as bar:
-        learned = learn(
-            parts.robot, parts.train, e, parts.floor, "body", args.joints or tuple(names), args.seed,
-            report=lambda done, found: bar.update(done, f"cost {found.cost:.3g}"),
-        )  # fmt: skip
-    both = (parts.robot, with_force(parts.robot, learned))
-    before, after = (
-        [errors(r, s, parts.floor, parts.floor, [e])[0].overall for s in (parts.train, parts.held_out)] for r in both
-    )
-    better = after[1] < before[1]
-    entry = {
-        "recordings": [x.hash for x in episodes],
-        "learned": "force",
-        "findings": [f.to_dict() for f in findings],
-        "error": {
-            "before": {"fitted": before[0], "held_out": before[1]},
-            "after": {"fitted": after[0], "held_out": after[1]},
-        },
-    }
-    if better:
-        unit = replace(twin.unit, learned=(*twin.unit.learned, learned))
-        twin = replace(twin, unit=unit).fitted(twin.belief, entry).save(out)
-    largest = dict(zip(_acted(parts.robot, learned.names), map(float, learned.net.unit), strict=True))
+    sizes = {"fitted": len(parts.train), "held_out": len(parts.held_out)}
+    inputs, notes = [x.hash for x in episodes], [f.to_dict() for f in findings]
+    before = adopt(twin.before(inputs, design.prior), robot.space, str(args.twin))
+    if not args.json:
+        show.say(
+            f"{robot.name}: {sizes['fitted']} segments learned from, {sizes['held_out']} held out, {parts.ahead:.2g} s ahead"
+        )
+    first = error = _errors(parts, parts.robot)
+    steps: list[_Step] = []
+    for stage in stages:
+        step = _ground(parts, before) if stage == "ground" else _force(args, parts, error)
+        steps.append(step)
+        if not args.json:
+            _tell(step, error)
+        if step.kept:
+            entry = {"recordings": inputs, "learned": step.what, "findings": notes, "error": _changed(error, step.error)}
+            belief = twin.belief if step.what == "force" else step.robot.prior
+            twin = replace(twin, unit=step.robot.unit).fitted(belief, entry | {"belief": belief.to_dict()})
+            parts, error = replace(parts, robot=step.robot), step.error
+            if step.explains:
+                break
+    kept = any(step.kept for step in steps)
+    if kept:
+        twin = twin.save(out)
     if args.json:
         show.emit({
-            "twin": str(out) if better else None,
+            "twin": str(out) if kept else None,
             "twin_hash": twin.hash,
-            "inputs": entry["recordings"],
-            "findings": entry["findings"],
-            "error": entry["error"],
-            "kept": better,
-            "largest": largest,
-            "features": list(feature_names(parts.robot, learned)),
+            "inputs": inputs,
+            "findings": notes,
+            "error": _changed(first, error),
+            "kept": kept,
+            "learned": [step.what for step in steps if step.kept],
+            **{key: value for step in steps for key, value in step.fields.items()},
             "horizon": parts.ahead,
-            "segments": {"fitted": len(parts.train), "held_out": len(parts.held_out)},
+            "segments": sizes,
             "seconds": time.perf_counter() - began,
         })  # fmt: skip
-        return 0 if better else 1
-    show.say(
-        f"{robot.name}: {len(parts.train)} segments learned from, {len(parts.held_out)} held out, {parts.ahead:.2g} s ahead"
-    )
-    rows = [[what, f"{b:.3g}", f"{a:.3g}"] for what, b, a in zip(("learned from", "held out"), before, after, strict=True)]
-    show.out.print(show.table("", ["error / noise", "without", "with the force"], rows, right=(1, 2)))
-    if not better:
-        show.say("The force does not predict better what it was not learned from, so it was not kept.")
-        return 1
-    rows = [[name, f"{size:.3g}"] for name, size in sorted(largest.items(), key=lambda x: -x[1])[:12]]
-    show.out.print(show.table("", ["degree of freedom", "largest force"], rows, right=(1,)))
-    show.say(f"wrote {out}")
-    return 0
+    elif kept:
+        show.say(f"wrote {out}")
+    return 0 if kept else 1
 
 
-def _acted(robot, names: tuple[str, ...]) -> list[str]:
+def _stages(args: Args, robot: Robot) -> list[Literal["ground", "force"]]:
+    """What to learn, in order."""
+    from isthmus.sim.ground import walks
+    from isthmus.sim.unit import MOST_LEARNED
+
+    names = [robot.model.joint(j).name for j in range(robot.model.njnt)]
+    for name in args.joints:
+        if name not in names:
+            raise unknown("joint", name, names, f"those of {robot.name}")
+    if args.only != "ground" and len(robot.unit.learned) >= MOST_LEARNED:
+        raise BadInput(f"{args.twin} has {MOST_LEARNED} learned forces already, as many as a twin can have.")
+    if args.only == "ground" and not walks(robot):
+        raise BadInput(f"--only ground is for robots on feet, and {robot.name} has none.")
+    if args.only == "ground" and robot.unit.ground:
+        raise BadInput(f"{args.twin} has a ground of its own already; begin from a twin without.")
+    ground = walks(robot) and not robot.unit.ground and args.only != "force"
+    return [*(["ground"] if ground else []), *(["force"] if args.only != "ground" else [])]
+
+
+def _ground(parts: Parts, before: Belief) -> _Step:
+    from isthmus.identify.ground import tread
+
+    assert parts.held_out is not None
+    robot, steps = parts.robot, itertools.count(1)
+    with show.bar(f"the ground under {robot.name}") as bar:
+        found = tread(
+            robot, parts.train, parts.held_out, robot.prior, parts.floor, before,
+            report=lambda step, cost: bar.update(1.0 - 0.95 ** next(steps), f"cost {cost:.3g}"),
+        )  # fmt: skip
+    last = found.tried[-1]
+    figures = found.ground.to_dict() if found.ground else {}
+    robot = replace(robot, prior=found.belief, unit=replace(robot.unit, ground=found.ground))
+    tried = {t.name: {"fitted": t.fitted, "held_out": t.held_out} for t in found.tried}
+    fields = {"ground": figures or None, "tried": tried}
+    return _Step("ground", robot, (last.fitted, last.held_out), bool(found.ground), last.explains, figures, fields)
+
+
+def _force(args: Args, parts: Parts, before: tuple[float, float]) -> _Step:
+    from isthmus.identify.missing import learn
+    from isthmus.identify.rollout import feature_names, with_force
+
+    robot = parts.robot
+    names = args.joints or tuple(robot.model.joint(j).name for j in range(robot.model.njnt))
+    with show.bar(f"learning what {robot.name} lacks") as bar:
+        learned = learn(
+            robot, parts.train, robot.prior.median(), parts.floor, "body", names, args.seed,
+            report=lambda done, found: bar.update(done, f"cost {found.cost:.3g}"),
+        )  # fmt: skip
+    forced = with_force(robot, learned)
+    error = _errors(parts, forced)
+    largest = dict(zip(_acted(robot, names), map(float, learned.net.unit), strict=True))
+    fields = {"largest": largest, "features": list(feature_names(robot, learned))}
+    return _Step("force", forced, error, error[1] < before[1], False, largest, fields)
+
+
+def _errors(parts: Parts, robot: Robot) -> tuple[float, float]:
+    """Of predictions of what was learned from, and of what was held out, in units of the noise."""
+    from isthmus.identify.study import errors
+
+    assert parts.held_out is not None
+    both, e = (parts.train, parts.held_out), robot.prior.median()
+    fitted, held_out = (errors(robot, s, parts.floor, parts.floor, [e])[0].overall for s in both)
+    return fitted, held_out
+
+
+def _changed(before: tuple[float, float], after: tuple[float, float]) -> dict[str, dict[str, float]]:
+    return {when: {"fitted": e[0], "held_out": e[1]} for when, e in (("before", before), ("after", after))}
+
+
+def _tell(step: _Step, before: tuple[float, float]) -> None:
+    what = {"ground": "on soft ground", "force": "with the force"}[step.what]
+    rows = [[p, f"{b:.3g}", f"{a:.3g}"] for p, b, a in zip(("learned from", "held out"), before, step.error, strict=True)]
+    show.out.print(show.table("", ["error / noise", "without", what], rows, right=(1, 2)))
+    if not step.kept:
+        told = {"ground": "Ground that gives way does", "force": "The force does"}[step.what]
+        show.say(f"{told} not predict better what it was not learned from, so it was not kept.")
+    elif step.what == "ground":
+        show.say("The ground gives way: {stiffness:.3g} N/m and {damping:.3g} N·s/m under a foot.".format(**step.figures))
+    else:
+        rows = [[name, f"{size:.3g}"] for name, size in sorted(step.figures.items(), key=lambda x: -x[1])[:12]]
+        show.out.print(show.table("", ["degree of freedom", "largest force"], rows, right=(1,)))
+
+
+def _acted(robot: Robot, names: tuple[str, ...]) -> list[str]:
     """A name for each number of the force."""
     found = []
     for name in names:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isthmus.gap.noise import NOISE_ONLY
 from isthmus.gap.residual import Residual
 from isthmus.gap.segments import Segments
 from isthmus.gap.starts import costs
@@ -36,41 +35,18 @@ from isthmus.identify.ladder import (
 )
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
-from isthmus.identify.study import misses
+from isthmus.identify.tried import AS_BELIEVED, Tried, choose, relative
 from isthmus.sim.learned import Learned
 from isthmus.sim.robot import Robot
 from isthmus.sim.unit import Unit
 from isthmus.world import Belief, Param, Space
 
-AS_BELIEVED = "as believed"
-"""Name of the law that the robot was believed to have."""
 NETWORK = "network"
 SPRING, SCANNED, STEPS = f"{FIGURE}spring", 16, 6
 """Parameter of a law: how stiff a gear is; so many values are looked at before one is fitted, with so many steps of starts."""
-LEAST = 0.02
-"""A better law takes at least this share off the error."""
 BLOCKS, HELD_OUT = 10, 5
 """Of pieces on a bench, and one in so many of them is held out."""
 Report = Callable[[float], None]
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One law and how well it predicts."""
-
-    name: str
-    values: dict[str, float]
-    """Parameter -> value."""
-    fitted: float
-    """Root mean square error on what it was fitted to and on what was held out: N·m, or in units of the noise."""
-    held_out: float
-    each: np.ndarray
-    """Mean square error of each held-out piece."""
-
-    @property
-    def explains(self) -> bool:
-        """Whether there is nothing left but noise, where errors are in units of it."""
-        return max(self.fitted, self.held_out) < NOISE_ONLY
 
 
 @dataclass(frozen=True)
@@ -88,28 +64,6 @@ class Actuator:
     unit: str
     delay: float = 0.0
     """s that commands take; part of the link, not of the motors."""
-
-
-def choose(tried: Sequence[Tried]) -> Tried:
-    """The first law that no later one beats: by LEAST in all, and by more than chance in the ratios of errors, piece by piece.
-
-    Ratios and not differences: where a law lacks most, a few pieces hold nearly all of the error, and the spread of differences
-    between these and the others would hide a gain that nearly every piece has.
-    """
-    best = tried[0]
-    for other in tried[1:]:
-        if other.each.mean() < (1.0 - LEAST) * best.each.mean() and _beyond_chance(best.each, other.each):
-            best = other
-    return best
-
-
-def _beyond_chance(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether errors of the same pieces, (n,) each, fall by a ratio whose mean log is at least two standard errors."""
-    seen = (before > 0) & (after > 0)
-    gain = np.log(before[seen] / after[seen])
-    if len(gain) < 2:
-        return bool(before.mean() > after.mean())
-    return bool(gain.mean() > 2.0 * np.std(gain, ddof=1) / np.sqrt(len(gain)))
 
 
 def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) -> Actuator:
@@ -134,7 +88,7 @@ def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) 
         values = fit_law(bare, train, extra, np.concatenate([values, [p.nominal for p in new]]))
         miss = [((torque(bare, b, space, values[None])[0] - b.judged) ** 2).mean(1) for b in (train, held)]
         laws[rung.name] = extra
-        tried.append(_tried(rung.name, dict(zip(space.names, map(float, values), strict=True)), *miss))
+        tried.append(Tried.of(rung.name, dict(zip(space.names, map(float, values), strict=True)), *miss))
     base = choose(tried)
     space = Space(laws[base.name])
     at = np.array([base.values[name] for name in space.names])
@@ -145,7 +99,7 @@ def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) 
         x = bench_features(bare, b, learned)
         added = learned.net(x.reshape(-1, x.shape[-1])).reshape(g.shape)
         miss.append(((g + added - b.judged) ** 2).mean(1))
-    tried.append(_tried(NETWORK, base.values, *miss))
+    tried.append(Tried.of(NETWORK, base.values, *miss))
     chosen = choose([base, tried[-1]])
     motors = settled(bare, space.params, base.values)
     network = learned if chosen is tried[-1] else None
@@ -192,9 +146,9 @@ def climb(
         e = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads).e if names else e
         name = rung.name if rung else AS_BELIEVED
         values = {n: float(e[larger.space.index(n)]) for n in names}
-        miss = [_relative(larger, part, noise, e, threads) for part in (train, held)]
+        miss = [relative(larger, part, noise, e, threads) for part in (train, held)]
         found[name] = (extra, e)
-        tried.append(_tried(name, values, *miss))
+        tried.append(Tried.of(name, values, *miss))
         if tried[-1].explains:
             break
     base = choose(tried)
@@ -206,8 +160,8 @@ def climb(
     if not base.explains:
         learned = learn(here, train, world, noise, "motor", labels, threads=threads)
         forced = with_force(here, learned)
-        miss = [_relative(forced, part, noise, world, threads) for part in (train, held)]
-        tried.append(_tried(NETWORK, base.values, *miss))
+        miss = [relative(forced, part, noise, world, threads) for part in (train, held)]
+        tried.append(Tried.of(NETWORK, base.values, *miss))
         if (chosen := choose([base, tried[-1]])) is not base:
             here, network = forced, learned
     actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise")
@@ -227,13 +181,3 @@ def _scanned(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray,
     residual = Residual(robot, segments, noise, (), threads)
     xi = np.zeros((len(segments), len(residual.spread)))
     return tries[int(np.argmin(costs(residual, tries, xi, e, FIRST, STEPS)))]
-
-
-def _relative(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, threads: int) -> np.ndarray:
-    """Mean square error of each segment, in units of the noise."""
-    squares, count = misses(robot, segments, noise, [e], threads)[0]
-    return np.nansum(squares / noise**2, axis=1) / np.maximum(count.sum(1), 1)
-
-
-def _tried(name: str, values: dict[str, float], fitted: np.ndarray, held: np.ndarray) -> Tried:
-    return Tried(name, values, float(np.sqrt(fitted.mean())), float(np.sqrt(held.mean())), held)

@@ -210,6 +210,11 @@ def remaining(residual: Residual, found: Normal, before: Prior) -> np.ndarray:
 
 def posterior(robot: Robot, found: Fit, before: Belief) -> Belief:
     """The Belief about the whole robot: fitted parameters as found, noises as left over, all others as before."""
+    return before.put(found.factor(), *noises(robot, found))
+
+
+def noises(robot: Robot, found: Fit) -> list[Fixed]:
+    """Of the signals, as a fit left them."""
     components = Components(robot.contract)
     fixed = []
     for name, signal in noise_params(robot.space).items():
@@ -217,4 +222,4 @@ def posterior(robot: Robot, found: Fit, before: Belief) -> Belief:
         if np.isfinite(left).any():
             param = robot.space[name]
             fixed.append(Fixed(name, float(np.clip(np.sqrt(np.nanmean(left**2)), param.low, param.high))))
-    return before.put(found.factor(), *fixed)
+    return fixed

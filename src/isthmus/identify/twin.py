@@ -21,6 +21,7 @@ from isthmus.data.episode import plain
 from isthmus.errors import BadInput
 from isthmus.files import atomic_write, content_hash, read_bytes
 from isthmus.sim.actuators import Actuators
+from isthmus.sim.ground import walks
 from isthmus.sim.robot import FIGURES, Robot
 from isthmus.sim.table import Forces
 from isthmus.sim.unit import SIZES, Unit
@@ -62,6 +63,8 @@ class Twin:
         if self.model_hash != robot.model_hash:
             raise BadInput(f"{where} is a twin of another model than that of {robot.name}: it was made of {self.robot}.")
         found = replace(robot, prior=adopt(self.belief, robot.space, where), unit=self.unit)
+        if self.unit.ground and not walks(robot):
+            raise BadInput(f"{where} has a ground under its feet, and {robot.name} has no feet.")
         Actuators(found.driven, found.contract.target.size, 0.001, frozenset())
         Forces(found, found.model, float(found.model.opt.timestep))
         return found

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from isthmus.identify.actuator import AS_BELIEVED
 from isthmus.identify.ladder import FIGURE, LADDER
+from isthmus.identify.tried import AS_BELIEVED
 from isthmus.loop.story import Attempt, Repair, Story, good
 from isthmus.world import Space
 

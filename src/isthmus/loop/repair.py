@@ -17,6 +17,7 @@ from pathlib import Path
 from isthmus.loop.steps import Done, Step
 from isthmus.loop.story import Attempt, Repair, Settings, Story, does
 from isthmus.loop.tuned import tuned
+from isthmus.sim.ground import walks
 from isthmus.sim.sources import on_joints
 from isthmus.tasks.task import Task
 
@@ -87,10 +88,18 @@ def _learned(
     if last.cause != "physics" and remains < LEFT:
         return numbers, ()
     clue = next((h["clue"] or {} for h in last.why["hypotheses"] if h["cause"] == "physics"), {})
+    options, tries = tuned(task.name).ahead, ()
+    if walks(task.robot) and not clue:
+        out = folder / f"{k}-ground.twin"
+        args = ("residual", str(numbers), *files, "--only", "ground", "-o", str(out), *options)
+        done = yield Step("ground", "find out what ground it walks on", args, (out,))
+        if done.code == 0 and out.exists():
+            return out, (done,)
+        tries = (done,)
     motors = on_joints(task.robot) and clue.get("name") not in OF_BODY
     verb = "actuator" if motors else "residual"
     what = "find the law of its motors" if motors else "learn the force that no number explains"
     out = folder / f"{k}-{verb}.twin"
-    done = yield Step(verb, what, (verb, str(numbers), *files, "-o", str(out), *tuned(task.name).ahead), (out,))
+    done = yield Step(verb, what, (verb, str(numbers), *files, "-o", str(out), *options), (out,))
     kept = done.code == 0 and out.exists()
-    return (out if kept else numbers), (done,)
+    return (out if kept else numbers), (*tries, done)

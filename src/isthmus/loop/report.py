@@ -193,6 +193,9 @@ def _told_learned(done: Done) -> str:
     if before is None or after is None:
         return f"A learned force: {done.failed or 'not tried'}."
     kept = "kept" if done.result.get("kept") else "not kept"
+    if "ground" in done.step.args:
+        after = done.result["tried"]["soft ground"]["held_out"]
+        return f"Ground that gives way: error on held-out pieces {before:.3g} without and {after:.3g} with it, {kept}."
     return f"A learned force: error on held-out pieces {before:.3g} without and {after:.3g} with it, {kept}."
 
 

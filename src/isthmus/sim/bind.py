@@ -14,7 +14,7 @@ import mujoco
 import numpy as np
 
 from isthmus.errors import BadInput, unknown
-from isthmus.sim import actuators
+from isthmus.sim import actuators, ground
 from isthmus.sim.robot import Robot
 from isthmus.world import Space, Target
 from isthmus.world.inertia import vary
@@ -28,7 +28,9 @@ _OBJECTS = {
 LINK_FIELDS = ("action_delay", "sensor_delay")
 SIGNAL_FIELDS = ("bias", "gain", "noise")
 INERTIAL_FIELDS = ("mass", "com", "payload")
-KINDS = (*_OBJECTS, "opt", "motor", "link", "signal")
+_SURFACE = {"geom_solref": 2, "geom_solimp": 5}
+"""What a unit's own ground takes the place of, with the width of a row."""
+KINDS = (*_OBJECTS, "opt", "motor", "link", "signal", "ground")
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ def resolve(space: Space, robot: Robot) -> list[Write]:
                 raise BadInput(f"{where}: a delay is set by one parameter only, and is never negative.")
             if array.startswith("motor.") and param.how == "set":
                 columns = columns[~_own_figure(robot, array.removeprefix("motor."))[columns]]
+            if array in _SURFACE and robot.unit.ground:
+                columns = columns[~np.isin(columns // _SURFACE[array], ground.floors(robot.model))]
             if len(columns):
                 writes.append(Write(array, columns, i, param.how))
     return writes
@@ -73,6 +77,11 @@ def _columns(t: Target, robot: Robot, where: str) -> tuple[str, np.ndarray]:
     if t.kind == "link":
         _known("link field", t.field, LINK_FIELDS, where)
         return f"link.{t.field}", np.array([0])
+    if t.kind == "ground":
+        _known("figure of the ground", t.field, ground.FIELDS, where)
+        if robot.unit.ground is None:
+            raise BadInput(f"{where}: the ground of {robot.name} is that of its model, which has no such figure.")
+        return f"ground.{t.field}", np.array([0])
     if t.kind == "signal":
         _known("signal field", t.field, SIGNAL_FIELDS, where)
         return f"signal.{t.field}", _signal_columns(t, robot, where)

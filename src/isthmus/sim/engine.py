@@ -18,7 +18,7 @@ import numpy as np
 from mujoco.batch import Batch, SimulationError
 
 from isthmus.errors import BadInput
-from isthmus.sim import bind, native, wiring
+from isthmus.sim import bind, ground, native, wiring
 from isthmus.sim.actuators import FIELDS, Actuators, lag_step
 from isthmus.sim.delay import arrived, read_late, sent_kept, steps_kept
 from isthmus.sim.features import remembered
@@ -28,6 +28,16 @@ from isthmus.sim.table import Forces
 
 SPEED_CEILING = 500.0
 """rad/s or m/s: a world in which anything moves faster has blown up."""
+
+
+def _spec(robot: Robot, edit: Callable[[mujoco.MjSpec], None] | None) -> mujoco.MjSpec:
+    """The robot's model, with the changes of an engine and of a ground of its own."""
+    spec = robot.spec()
+    if edit is not None:
+        edit(spec)
+    if robot.unit.ground:
+        ground.soften(spec)
+    return spec
 
 
 class Engine:
@@ -48,9 +58,7 @@ class Engine:
         self.robot, self.n = robot, n
         self.all = np.arange(n)
         target, signals = robot.contract.target, robot.contract.signals
-        spec = robot.spec()
-        if edit is not None:
-            edit(spec)
+        spec = _spec(robot, edit)
         bare = compile_spec(spec, robot.name)
         self.dt = float(bare.opt.timestep)
         self.tick = self.dt * robot.substeps
@@ -133,6 +141,10 @@ class Engine:
             nominal[f"motor.{name}"], arrays[f"motor.{name}"] = row, self._motors[:, i]
         for name in bind.LINK_FIELDS:
             nominal[f"link.{name}"], arrays[f"link.{name}"] = np.zeros(1), np.zeros((n, 1))
+        if self.robot.unit.ground:
+            for name, value in self.robot.unit.ground.to_dict().items():
+                nominal[f"ground.{name}"], arrays[f"ground.{name}"] = np.array([value]), np.full((n, 1), value)
+            self._surface = ground.Surface(self)
         for name in self._varied - set(nominal):
             source = self.model.opt if name.startswith("opt.") else self.model
             nominal[name] = np.array(getattr(source, name.removeprefix("opt.")), dtype=float).ravel()
@@ -157,7 +169,13 @@ class Engine:
             self._inertia.apply(self.binding.arrays, self._inertial, ids)
         if self._derives:
             self.batch.set_const(ids)
+        self.settle_ground(ids)
         self._wire(ids)
+
+    def settle_ground(self, ids: np.ndarray) -> None:
+        """Write the unit's own ground, if it has one, once masses are settled."""
+        if self.robot.unit.ground:
+            self._surface.apply(self.binding.arrays, ids)
 
     def _lend(self, armature: np.ndarray, ids: np.ndarray) -> None:
         """Give rotors of worlds `ids` the armature of their joints, rows of (n or 1, nv). With a spring the links lose it.

@@ -1,4 +1,4 @@
-"""How one robot differs from its model, beyond e: figures of its motors, and forces that were learned from it.
+"""How one robot differs from its model, beyond e: figures of its motors, the ground it walks on, and learned forces.
 
 A robot carries its unit; everything else of it is the design. Reality is not a unit: it has physics of its own.
 """
@@ -16,6 +16,7 @@ from safetensors.numpy import load, save
 
 from isthmus.errors import BadInput, unknown
 from isthmus.files import content_hash
+from isthmus.sim.ground import Ground
 from isthmus.sim.learned import Learned
 
 FILE, NUMBERS = "unit.json", "learned.safetensors"
@@ -29,15 +30,20 @@ class Unit:
     motors: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Figures that take the place of the design's: field -> one number per motor."""
     learned: tuple[Learned, ...] = ()
+    ground: Ground | None = None
+    """That takes the place of the model's."""
 
     def __bool__(self) -> bool:
-        return bool(self.motors or self.learned)
+        return bool(self.motors or self.learned or self.ground)
 
     def parts(self) -> dict[str, bytes]:
         """The contents of files, by name; none for a unit that does not differ."""
         if not self:
             return {}
-        text = {"motors": {k: list(v) for k, v in self.motors.items()}, "learned": [x.to_dict() for x in self.learned]}
+        text: dict[str, Any] = {"motors": {k: list(v) for k, v in self.motors.items()}}
+        text["learned"] = [x.to_dict() for x in self.learned]
+        if self.ground:
+            text["ground"] = self.ground.to_dict()
         arrays = {f"{i}.{name}": np.ascontiguousarray(a) for i, x in enumerate(self.learned) for name, a in x.arrays().items()}
         return {FILE: json.dumps(text, sort_keys=True).encode(), **({NUMBERS: save(arrays)} if arrays else {})}
 
@@ -60,7 +66,8 @@ class Unit:
             raise BadInput(f"{where} does not say how its robot differs from its model.")
         own = [{k.partition(".")[2]: a for k, a in arrays.items() if k.partition(".")[0] == str(i)} for i in range(len(rows))]
         learned = tuple(Learned.of(row, part, where) for row, part in zip(rows, own, strict=True))
-        return Unit({name: _figures(name, row, names, where) for name, row in motors.items()}, learned)
+        figures = {name: _figures(name, row, names, where) for name, row in motors.items()}
+        return Unit(figures, learned, Ground.of(text["ground"], where) if "ground" in text else None)
 
 
 def _figures(name: str, row: Any, names: tuple[str, ...], where: str) -> tuple[float, ...]:

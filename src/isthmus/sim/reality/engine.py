@@ -19,6 +19,7 @@ import numpy as np
 
 from isthmus.errors import BadInput
 from isthmus.sim.engine import Engine
+from isthmus.sim.ground import sinking
 from isthmus.sim.reality import gear as gears
 from isthmus.sim.reality.faults import Wires
 from isthmus.sim.reality.missing import Missing
@@ -32,7 +33,7 @@ PERIOD = 0.002
 TIMESTEP = 0.001
 """s: longest physics step."""
 ITERATIONS = 50
-IMPRATIO, SOFT_IMPRATIO = 10.0, 100.0
+IMPRATIO = 10.0
 """How much harder friction holds than the ground carries: feet at rest do not creep."""
 STICTION = ([2 * TIMESTEP, 1.0], [0.9999, 0.9999, 1e-3, 0.5, 2.0])
 """solref and solimp of true stiction: below its breakaway torque a joint creeps by less than 1e-4 rad/s."""
@@ -76,18 +77,17 @@ class RealEngine(Engine):
             option.timestep = step
             option.solver, option.cone = mujoco.mjtSolver.mjSOL_NEWTON, mujoco.mjtCone.mjCONE_ELLIPTIC
             option.iterations, option.ls_iterations, option.tolerance = ITERATIONS, ITERATIONS, 1e-8
-            option.impratio = SOFT_IMPRATIO if law.ground_softness else IMPRATIO
+            option.impratio = IMPRATIO
             if law.stribeck or self.gear:
                 option.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
-            if law.ground_softness:
-                _put_first(spec)
             if self.gear:
                 gears.add_rotors(spec, robot, self.gear)
             if law.stribeck:
                 for joint in spec.joints:
                     joint.solref_friction, joint.solimp_friction = STICTION
 
-        robot = replace(robot, unit=Unit())
+        ground = sinking(robot, law.ground_softness) if law.ground_softness else None
+        robot = replace(robot, unit=Unit(ground=ground))
         real = replace(robot, substeps=substeps, home=tuple(home.tolist()))
         vars(real)["model"] = robot.model  # the same text, compiled already
         super().__init__(real, n, threads, prepare, compiled)
@@ -188,11 +188,3 @@ class RealEngine(Engine):
         super().restore(state)
         self.wear({name: state[name] for name in ("heat", "used", "walk")})
         self.missing.anchor[:] = state["anchor"]
-
-
-def _put_first(spec: mujoco.MjSpec) -> None:
-    """The surface of the ground, not that of the feet, rules their contact."""
-    first = max(int(geom.priority) for geom in spec.geoms) + 1
-    for geom in spec.worldbody.geoms:
-        if geom.contype or geom.conaffinity:
-            geom.priority = first

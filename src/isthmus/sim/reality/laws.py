@@ -13,10 +13,6 @@ TAUT = 0.05
 """m over which a cable goes from slack to its full pull."""
 CLOSEST = 0.5
 """Rotor radii: the ground effect of a rotor closer to the ground than this is that at this height."""
-SOFT_IMPEDANCE = 0.5
-"""MuJoCo's d of soft ground: half constraint, half spring. With it contacts are stable from 1 mm of softness on."""
-SOFT_DAMPING = 0.5
-"""Damping ratio of the robot's weight on soft ground."""
 
 
 def stribeck(qd: np.ndarray, law: Stribeck) -> np.ndarray:
@@ -57,18 +53,6 @@ def ground_effect(height: np.ndarray, radius: float) -> np.ndarray:
     """Thrust against that far from the ground, at a height above it: 1 / (1 - (r / 4z)²) (Cheeseman and Bennett)."""
     z = np.maximum(height, CLOSEST * radius)
     return 1.0 / (1.0 - (radius / (4.0 * z)) ** 2)
-
-
-def soft_ground(sink: float, load: float, mass: float, invweight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """solref, (n, 2), and solimp, (5,), of ground into which a foot sinks by `sink` m under `load` N.
-
-    A contact of impedance d with solref (-s, -c) is at rest a spring of stiffness s / ((1 - d) w), where w is MuJoCo's
-    inverse weight of the foot, (n,), and a damper of c / ((1 - d) w). `mass` is what the foot carries.
-    """
-    stiffness = load / sink
-    damping = 2.0 * SOFT_DAMPING * np.sqrt(stiffness * mass)
-    solref = -(1.0 - SOFT_IMPEDANCE) * invweight[:, None] * np.array([stiffness, damping])
-    return solref, np.array([SOFT_IMPEDANCE, SOFT_IMPEDANCE, 1e-3, 0.5, 2.0])
 
 
 def up(quat: np.ndarray) -> np.ndarray:

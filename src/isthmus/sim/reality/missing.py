@@ -1,14 +1,13 @@
 """Unmodelled physics at work in the worlds of an engine, before every physics step.
 
-What it changes are numbers that the physics reads anyway: figures of the motors, friction of the joints, the surface of the
-ground, and forces on the joints (`qfrc_applied`; pushes and wind stay with `xfrc_applied`).
+What it changes are numbers that the physics reads anyway: figures of the motors, friction of the joints, and forces on the
+joints (`qfrc_applied`; pushes and wind stay with `xfrc_applied`). Soft ground is the engine's own (`sim/ground.py`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import mujoco
 import numpy as np
 
 from isthmus.sim.reality import gear as gears
@@ -54,9 +53,6 @@ class Missing:
         if gear:
             self._armature = engine.batch.expand("dof_armature")
             self._links = compact(list(gear.q)), compact(list(gear.v))
-        if law.ground_softness:
-            self._surface = engine.batch.expand("geom_solref"), engine.batch.expand("geom_solimp")
-            self._floor = floors(model)
         self._turning = bool(law.ground_effect or law.rotor_drag or law.thrust_asymmetry)
         if self._turning:
             sites = model.actuator_trnid[:, 0]
@@ -76,15 +72,7 @@ class Missing:
             self._armature[np.ix_(ids, rotors)] = inertia
             self._armature[np.ix_(ids, links)] = 0.0
             engine.batch.set_const(ids)
-        if self.law.ground_softness:
-            robot, nominal = engine.robot, engine.robot.model
-            mass = float(nominal.body_subtreemass[nominal.body(robot.base).id]) / len(robot.feet)
-            load = mass * float(np.linalg.norm(nominal.opt.gravity))
-            feet = [int(nominal.geom_bodyid[nominal.geom(foot).id]) for foot in robot.feet]
-            weight = engine.batch.expand("body_invweight0")[ids][:, feet, 0].mean(1)
-            solref, solimp = laws.soft_ground(self.law.ground_softness, load, mass, weight)
-            self._surface[0][np.ix_(ids, self._floor)] = solref[:, None]
-            self._surface[1][np.ix_(ids, self._floor)] = solimp
+            engine.settle_ground(ids)
 
     def wire(self, ids: np.ndarray) -> None:
         """Friction is this physics' own where it has one."""
@@ -173,9 +161,3 @@ class Missing:
         """m: yaw moment per thrust, (n, m) or (m,)."""
         gears = self.engine.binding.arrays.get("actuator_gear")
         return self.engine.model.actuator_gear[:, 5] if gears is None else gears.reshape(self.engine.n, -1, 6)[:, :, 5]
-
-
-def floors(model: mujoco.MjModel) -> np.ndarray:
-    """Geoms of the world that something can touch."""
-    fixed = model.geom_bodyid == 0
-    return np.flatnonzero(fixed & ((model.geom_contype != 0) | (model.geom_conaffinity != 0)))

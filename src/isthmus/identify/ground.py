@@ -1,0 +1,114 @@
+"""What ground does a robot walk on? That of its model, unless one that gives way predicts better what it was not fitted to.
+
+A fit without the right ground has bent the numbers to make up for it: friction, masses and gains. So what was fitted before is
+fitted again together with the ground, from what was believed before the recordings.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from isthmus.gap.residual import Residual
+from isthmus.gap.segments import Segments
+from isthmus.gap.starts import costs
+from isthmus.identify.descend import FIRST
+from isthmus.identify.fit import Fit, fit, free, noises
+from isthmus.identify.ladder import extended
+from isthmus.identify.tried import AS_BELIEVED, Tried, choose, relative
+from isthmus.sim.bind import resolve
+from isthmus.sim.ground import Ground, mobility, sinking
+from isthmus.sim.robot import Robot
+from isthmus.world import Belief, Param
+from isthmus.world.factors import Normal
+
+SOFT = "soft ground"
+"""Name of the law."""
+SINK, RATIO = 0.03, 0.05
+"""m that feet sink in while a robot stands, at most, and the damping ratio, at least."""
+LOOKED = 8, 4
+"""Values of stiffness and of damping that are looked at before they are fitted."""
+UNITS = {"stiffness": "N/m", "damping": "N·s/m"}
+
+
+@dataclass(frozen=True)
+class Trodden:
+    """The ground that was chosen, and what is believed of the robot's own numbers on it."""
+
+    ground: Ground | None
+    """None is the model's own."""
+    tried: tuple[Tried, ...]
+    belief: Belief
+
+
+def tread(
+    robot: Robot,
+    train: Segments,
+    held: Segments,
+    belief: Belief,
+    noise: np.ndarray,
+    before: Belief | None = None,
+    threads: int = 0,
+    report: Callable[[int, float], None] = lambda step, cost: None,
+) -> Trodden:
+    """Try soft ground for a robot on feet, of which `belief` is believed and `before` was before these recordings."""
+    before, now = belief if before is None else before, belief.median()
+    soft = replace(robot, unit=replace(robot.unit, ground=sinking(robot, SINK)))
+    names, extra = _again(soft, belief, before), params(soft)
+    larger, wide = extended(soft, before, extra)
+
+    def tried(law: str, on: Robot, prior: Belief, names: tuple[str, ...], start: np.ndarray) -> tuple[Tried, Fit]:
+        found = fit(on, train, prior, noise, names, start, 2, threads, report)
+        errors = (relative(on, part, noise, found.e, threads) for part in (train, held))
+        return Tried.of(law, {name: found.value(name) for name in names}, *errors), found
+
+    # Both from what was believed before, on the same recordings: else the one that was fitted last would seem to be better.
+    known, _ = tried(AS_BELIEVED, robot, before, _again(robot, belief, before), now)
+    start = _scanned(larger, train, noise, (now, before.median()), extra, threads)
+    better, found = tried(SOFT, larger, wide, (*names, *(p.name for p in extra)), start)
+    if choose([known, better]) is known:
+        return Trodden(None, (known, better), belief)
+    ground = Ground(*(better.values[p.name] for p in extra))
+    again = [_alone(found, names)] if names else []
+    return Trodden(ground, (known, better), belief.put(*noises(robot, found), *again))
+
+
+def params(robot: Robot) -> tuple[Param, ...]:
+    """The figures of soft ground, as numbers to fit: from where a robot sinks in deep to what physics steps can follow."""
+    low, w, step = sinking(robot, SINK, RATIO).to_dict(), mobility(robot), float(robot.model.opt.timestep)
+    high = {"stiffness": 1.0 / (w * step**2), "damping": 2.0 / (w * step)}
+    return tuple(
+        Param(
+            f"ground_{name}", unit, float(np.sqrt(low[name] * high[name])), low[name], high[name], (f"ground:.*/{name}",), "log"
+        )
+        for name, unit in UNITS.items()
+    )
+
+
+def _again(robot: Robot, belief: Belief, before: Belief) -> tuple[str, ...]:
+    """Numbers that the recordings were fitted by, and still do something; all that are open if none were."""
+    acts = {robot.space.names[w.param] for w in resolve(robot.space, robot)}
+    names = tuple(n for n in free(robot, before) if n in acts)
+    fitted = tuple(n for n in names if belief.interval(n) != before.interval(n))
+    return fitted or names
+
+
+def _scanned(
+    robot: Robot, segments: Segments, noise: np.ndarray, worlds: Sequence[np.ndarray], extra: Sequence[Param], threads: int
+) -> np.ndarray:
+    """Of some grounds under each of the worlds, (all but the ground,), the one that does best, (all,)."""
+    values = [np.geomspace(p.low, p.high, n) for p, n in zip(extra, LOOKED, strict=True)]
+    tries = np.array([[*e, *ground] for e in worlds for ground in itertools.product(*values)])
+    residual = Residual(robot, segments, noise, (), threads)
+    xi = np.zeros((len(segments), len(residual.spread)))
+    return tries[int(np.argmin(costs(residual, tries, xi, tries[0], FIRST, 1)))]
+
+
+def _alone(found: Fit, names: tuple[str, ...]) -> Normal:
+    """What a fit says of some of its numbers, whatever the others are."""
+    at = [found.space.index(name) for name in names]
+    rows = found.covariance[np.ix_(at, at)]
+    return Normal(names, tuple(map(float, found.z[at])), tuple(tuple(map(float, row)) for row in rows))

@@ -1,0 +1,161 @@
+"""Ground that gives way: feet sink in by their load, and a robot that walked on it is found to have."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import mujoco
+import numpy as np
+import pytest
+
+from isthmus.cli.main import main
+from isthmus.data.recording import write
+from isthmus.errors import BadInput
+from isthmus.identify.ground import params, tread
+from isthmus.identify.ladder import extended
+from isthmus.identify.plant import record, waves
+from isthmus.identify.study import Parts, prepare
+from isthmus.identify.twin import Twin
+from isthmus.robots import get_robot
+from isthmus.sim.engine import Engine
+from isthmus.sim.ground import Ground, carried, sinking, walks
+from isthmus.sim.robot import FIGURES, Robot
+from isthmus.sim.unit import Unit
+from isthmus.world import Belief
+
+OPEN = ("payload", "contact_time")
+
+
+@pytest.fixture(scope="module")
+def go1() -> Robot:
+    return get_robot("go1")
+
+
+def on(robot: Robot, ground: Ground | None) -> Robot:
+    return replace(robot, unit=Unit(ground=ground))
+
+
+def stood(engine: Engine, seconds: float = 2.0) -> np.ndarray:
+    """Height of the base, (n,), of robots that stood for a while."""
+    for _ in range(round(seconds / engine.tick)):
+        engine.step(np.tile(engine.robot.default, (engine.n, 1)))
+    return engine.qpos[:, 2].copy()
+
+
+def test_a_robot_that_stands_sinks_in_by_its_load_over_the_stiffness(go1: Robot):
+    height = [stood(Engine(on(go1, sinking(go1, sink)), 1, threads=1)).item() for sink in (0.003, 0.005, 0.01, 0.02)]
+    assert np.diff(height) == pytest.approx([-0.002, -0.005, -0.01], rel=0.1)
+
+
+def test_worlds_have_their_own_ground_and_a_parameter_of_the_model_no_longer_speaks(go1: Robot):
+    soft = on(go1, sinking(go1, 0.01))
+    larger, _ = extended(soft, go1.prior.nominal(), params(soft))
+    e = np.tile(larger.space.nominal, (3, 1))
+    e[:, -2:] = [sinking(go1, 0.01).stiffness, sinking(go1, 0.01).damping]
+    e[1, larger.space.index("contact_time")] = 0.07
+    e[2, larger.space.index("ground_stiffness")] *= 0.5
+    engine = Engine(larger, 3, threads=1)
+    engine.apply(e, engine.all)
+    engine.reset(engine.all)
+    height = stood(engine)
+    assert height[1] == height[0]
+    assert height[0] - height[2] == pytest.approx(0.01, rel=0.1)
+
+
+def test_figures_of_a_ground_need_one(go1: Robot):
+    robot, _ = extended(go1, go1.prior, params(go1))
+    with pytest.raises(BadInput, match="ground of go1 is that of its model"):
+        Engine(robot, 1)
+
+
+def test_without_a_ground_of_its_own_a_robot_has_the_settings_of_its_model(go1: Robot):
+    hard, soft = (Engine(on(go1, ground), 1, threads=1).model.opt for ground in (None, sinking(go1, 0.01)))
+    assert (hard.cone, hard.impratio) == (go1.model.opt.cone, go1.model.opt.impratio)
+    assert (soft.cone, soft.impratio) == (int(mujoco.mjtCone.mjCONE_ELLIPTIC), 100.0)
+
+
+def test_a_twin_keeps_its_ground(go1: Robot, tmp_path):
+    ground = Ground(3100.0, 80.0)
+    twin = Twin("go1", go1.model_hash, go1.prior, Unit(ground=ground)).save(tmp_path / "a.twin")
+    again = Twin.load(tmp_path / "a.twin")
+    assert again.on(go1, "here").unit.ground == ground
+    assert again.unit.hash == twin.unit.hash != Unit(ground=Ground(3000.0, 80.0)).hash
+
+
+@pytest.mark.parametrize(
+    "ground", [None, {}, [1, 2], {"stiffness": "soft", "damping": 1.0}, {"stiffness": -3.0, "damping": 1.0},
+               {"stiffness": 3e3, "damping": float("inf")}, {"stiffness": float("nan"), "damping": 1.0}]
+)  # fmt: skip
+def test_a_ground_that_makes_no_sense_is_refused(ground):
+    text = json.dumps({"motors": {}, "learned": [], "ground": ground}).encode()
+    with pytest.raises(BadInput, match="ground"):
+        Unit.of({"unit.json": text}, FIGURES, "here")
+
+
+def test_only_robots_on_feet_have_one(go1: Robot, tmp_path, capsys):
+    pendulum = get_robot("pendulum")
+    assert walks(go1)
+    assert not walks(pendulum)
+    with pytest.raises(BadInput, match="no feet"):
+        Twin("pendulum", pendulum.model_hash, pendulum.prior, Unit(ground=Ground(3e3, 80.0))).on(pendulum, "here")
+    Twin("pendulum", pendulum.model_hash, pendulum.prior).save(tmp_path / "a.twin")
+    assert main(["residual", str(tmp_path / "a.twin"), "b.mcap", "--only", "ground"]) == 2
+    assert "robots on feet" in capsys.readouterr().err
+
+
+# Found from recordings ------------------------------------------------------------------------------------------------
+
+
+def believed(go1: Robot) -> Belief:
+    """Little is open, so that a fit is quick."""
+    return go1.prior.nominal().put(*(f for f in go1.prior.factors if set(f.names) <= set(OPEN)))
+
+
+def swayed(go1: Robot, ground: Ground | None):
+    e = go1.space.nominal.copy()
+    e[go1.space.index("payload")] = 1.0
+    return record(on(go1, ground), e, waves(go1, 6.0, 0, size=0.06), 1)
+
+
+def parts(go1: Robot, ground: Ground | None) -> Parts:
+    return prepare(go1, [swayed(go1, ground)], believed(go1), 0.1, threads=1)
+
+
+def test_soft_ground_is_found_with_its_stiffness(go1: Robot):
+    true = sinking(go1, 0.012, 0.4)
+    p = parts(go1, true)
+    assert p.held_out is not None
+    found = tread(p.robot, p.train, p.held_out, believed(go1), p.floor, threads=1)
+    assert found.ground is not None
+    assert found.ground.stiffness == pytest.approx(true.stiffness, rel=0.25)
+    known, soft = found.tried
+    assert soft.held_out < 0.9 * known.held_out
+
+
+@pytest.mark.slow
+def test_hard_ground_stays_that_of_the_model(go1: Robot):
+    p = parts(go1, None)
+    assert p.held_out is not None
+    found = tread(p.robot, p.train, p.held_out, believed(go1), p.floor, threads=1)
+    assert found.ground is None
+    assert found.belief == believed(go1)
+
+
+@pytest.mark.slow
+def test_residual_gives_a_twin_its_ground(go1: Robot, tmp_path, capsys):
+    twin, file = tmp_path / "a.twin", tmp_path / "a.mcap"
+    Twin("go1", go1.model_hash, believed(go1)).save(twin)
+    write(file, swayed(go1, sinking(go1, 0.012)))
+    args = ["residual", str(twin), str(file), "--only", "ground", "--horizon", "0.1"]
+    assert main([*args, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["learned"] == ["ground"]
+    assert told["error"]["after"]["held_out"] < told["error"]["before"]["held_out"]
+    unit = Twin.load(twin).unit
+    assert unit.ground is not None
+    assert unit.ground.to_dict() == told["ground"]
+    assert main(args) == 2, "it has one already"
+    low, high = Twin.load(twin).belief.interval("payload", 0.9)
+    assert low < 1.0 < high
+    assert carried(go1)[0] > 1.0
