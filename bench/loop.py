@@ -59,16 +59,16 @@ def bench(task: str, folder: Path, each: int) -> Generator[Step, Done, Rows]:
     for seed in range(FIRST, FIRST + each):
         for family in FAMILIES:
             word, own = f"hidden:{seed}:{family}", folder / f"{family}-{seed}"
-            row: dict = {"family": family, "seed": seed, "success": {}, "seconds": {}, "robot": {}}
+            row: dict = {"family": family, "seed": seed, "success": {}, "score": {}, "seconds": {}, "robot": {}}
             for name in TRAINED:
-                row["success"][name] = yield from _watched(folder / name, word)
+                yield from _watch(row, name, folder / name, word)
                 row["seconds"][name] = spent[name]
                 row["robot"][name] = 0.0
             options = ("--hidden", str(seed), "--family", family, "--run", str(folder / "randomized"), "-o", str(own))
             done = yield Step("loop", f"loop on {word}", ("loop", task, *options))
             # What the loop hands over: its last policy, or the one before where that did better.
             best = str(folder / "randomized") if done.failed else done.result["best"]["run"]
-            row["success"]["real2sim"] = yield from _watched(Path(best), word)
+            yield from _watch(row, "real2sim", Path(best), word)
             row["success"]["last"] = ((done.result.get("after") or {}).get("success") or {}).get("rate")
             row["seconds"]["real2sim"] = spent["randomized"] + done.seconds
             row["robot"]["real2sim"] = done.result.get("robot_seconds", 0.0)
@@ -78,7 +78,7 @@ def bench(task: str, folder: Path, each: int) -> Generator[Step, Done, Rows]:
             options = ("--from", str(folder / "randomized"), "--kl", "0", "--belief", str(truth), "--steps", str(again))
             done = yield Step("train-oracle", f"oracle of {word}", ("train", task, "-o", str(out), *options), (out,))
             row["seconds"]["oracle"], row["robot"]["oracle"] = spent["randomized"] + done.seconds, 0.0
-            row["success"]["oracle"] = yield from _watched(out, word)
+            yield from _watch(row, "oracle", out, word)
             rows.append(row)
             (folder / "rows.json").write_text(json.dumps(rows, indent=1) + "\n")
             print(
@@ -88,11 +88,11 @@ def bench(task: str, folder: Path, each: int) -> Generator[Step, Done, Rows]:
     return rows
 
 
-def _watched(run: Path, word: str) -> Generator[Step, Done, float]:
-    """Success in episodes that the loop, which watches a virtual robot with another seed, has not chosen by."""
+def _watch(row: dict, name: str, run: Path, word: str) -> Generator[Step, Done, None]:
+    """Success and score in episodes that the loop, which watches a virtual robot with another seed, has not chosen by."""
     args = ("eval", str(run), "--reality", word, "--worlds", str(EPISODES), "--seed", "2")
     done = yield Step("watch", f"{run.name} on {word}", args)
-    return float(done.result["success"]["rate"])
+    row["success"][name], row["score"][name] = float(done.result["success"]["rate"]), float(done.result["score"])
 
 
 def _truth(task: str, seed: int, family: str, path: Path) -> Path:
@@ -104,22 +104,25 @@ def _truth(task: str, seed: int, family: str, path: Path) -> Path:
 
 
 def table(rows: Rows) -> str:
-    """Means over realities with 95 % intervals; differences to randomized are paired."""
-    lines = ["| method | success | against randomized | robot's time, s | wall-clock, s |", "|---|---|---|---|---|"]
-    base = np.array([r["success"]["randomized"] for r in rows])
+    """Means over realities with 95 % intervals; differences are paired. A score goes on telling where all succeed."""
+    heads = ("method", "success", "against randomized", "score", "against longer", "robot's time, s", "wall-clock, s")
+    lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+    success, score = ({m: np.array([r[what][m] for r in rows]) for m in METHODS} for what in ("success", "score"))
     for m in METHODS:
-        x = np.array([r["success"][m] for r in rows])
-        gain = "" if m == "randomized" else f"{_points(x - base)} points"
+        gain = "" if m == "randomized" else f"{_points(success[m] - success['randomized'])} points"
+        ahead = "" if m == "longer" else _points(score[m] - score["longer"], 1.0, 3)
         spent = [np.mean([r[what][m] for r in rows]) for what in ("robot", "seconds")]
-        lines.append(f"| {m} | {_points(x)} % | {gain} | {spent[0]:.0f} | {spent[1]:.0f} |")
+        told = f"{_points(success[m])} % | {gain} | {_points(score[m], 1.0, 2)} | {ahead}"
+        lines.append(f"| {m} | {told} | {spent[0]:.0f} | {spent[1]:.0f} |")
     return "\n".join(lines)
 
 
-def _points(x: np.ndarray) -> str:
+def _points(x: np.ndarray, unit: float = 100.0, digits: int = 0) -> str:
     mean, reach = x.mean(), np.nan
     if len(x) > 1:
         reach = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
-    return f"{100 * mean:.0f} ({100 * (mean - reach):.0f} to {100 * (mean + reach):.0f})"
+    value, low, high = (f"{unit * y:.{digits}f}" for y in (mean, mean - reach, mean + reach))
+    return f"{value} ({low} to {high})"
 
 
 def told(rows: Rows) -> str:

@@ -29,7 +29,7 @@ VERBS = {
     "watch": "has a unit changed since its twin was fitted: what, since when, what to do",
     "excite": "the experiment that tells most about a robot",
     "actuator": "find the law of its motors, from torques or from motion alone",
-    "residual": "learn the force that no number explains",
+    "residual": "learn what no number explains: soft ground, a force",
     "validate": "put a controller through a protocol, stage by stage, with known error rates",
     "loop": "all of it: train, run, explain the gap, close it, train again, prove it; one report",
     "data": "recordings: import, export, what is in a file; the store of all episodes: add, query, label, verify, trace",

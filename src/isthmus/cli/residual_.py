@@ -150,6 +150,7 @@ def _stages(args: Args, robot: Robot) -> list[Literal["ground", "force"]]:
 
 def _ground(parts: Parts, before: Belief) -> _Step:
     from isthmus.identify.ground import tread
+    from isthmus.sim.ground import sink
 
     assert parts.held_out is not None
     robot, steps = parts.robot, itertools.count(1)
@@ -159,7 +160,7 @@ def _ground(parts: Parts, before: Belief) -> _Step:
             report=lambda step, cost: bar.update(1.0 - 0.95 ** next(steps), f"cost {cost:.3g}"),
         )  # fmt: skip
     last = found.tried[-1]
-    figures = found.ground.to_dict() if found.ground else {}
+    figures = found.ground.to_dict() | {"sink": sink(robot, found.ground)} if found.ground else {}
     robot = replace(robot, prior=found.belief, unit=replace(robot.unit, ground=found.ground))
     tried = {t.name: {"fitted": t.fitted, "held_out": t.held_out} for t in found.tried}
     fields = {"ground": figures or None, "tried": tried}
@@ -206,7 +207,8 @@ def _tell(step: _Step, before: tuple[float, float]) -> None:
         told = {"ground": "Ground that gives way does", "force": "The force does"}[step.what]
         show.say(f"{told} not predict better what it was not learned from, so it was not kept.")
     elif step.what == "ground":
-        show.say("The ground gives way: {stiffness:.3g} N/m and {damping:.3g} N·s/m under a foot.".format(**step.figures))
+        ground = "{stiffness:.3g} N/m and {damping:.3g} N·s/m under a foot".format(**step.figures)
+        show.say(f"The ground gives way: feet sink in by {1e3 * step.figures['sink']:.2g} mm while it stands ({ground}).")
     else:
         rows = [[name, f"{size:.3g}"] for name, size in sorted(step.figures.items(), key=lambda x: -x[1])[:12]]
         show.out.print(show.table("", ["degree of freedom", "largest force"], rows, right=(1,)))

@@ -46,7 +46,8 @@ def disagreements(robot: Robot, found: Sequence[Track]) -> Iterator[Disagreement
     """Of all pairs of a position and its velocity, and of an accelerometer with gravity."""
     known = spatial(robot)
     if "accel" in known and "quat" in known:
-        yield Disagreement(f"{known['accel']} less gravity is not none, as {known['quat']} has it", felt(robot, found).unusual)
+        text = f"{known['accel']} does not average to gravity, by the attitude that {known['quat']} tells"
+        yield Disagreement(text, felt(robot, found).unusual)
     for place, speed in pairs(robot):
         size = SENSOR_ERROR.get(robot.contract[speed].unit)
         parts = [part for track in found if len(part := stretches(robot, track, place, speed)) >= FEWEST]

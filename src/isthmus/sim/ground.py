@@ -52,11 +52,16 @@ class Ground:
         return Ground(float(stiffness), float(damping))
 
 
-def sinking(robot: Robot, sink: float, ratio: float = DAMPING) -> Ground:
-    """Ground into which the feet of a robot that stands sink by `sink` m; `ratio` is how its weight is damped on it."""
+def sinking(robot: Robot, depth: float, ratio: float = DAMPING) -> Ground:
+    """Ground into which the feet of a robot that stands sink by `depth` m; `ratio` is how its weight is damped on it."""
     mass, load = carried(robot)
-    stiffness = load / sink
+    stiffness = load / depth
     return Ground(stiffness, 2.0 * ratio * float(np.sqrt(stiffness * mass)))
+
+
+def sink(robot: Robot, ground: Ground) -> float:
+    """m by which feet sink in while the robot stands."""
+    return carried(robot)[1] / ground.stiffness
 
 
 def carried(robot: Robot) -> tuple[float, float]:
