@@ -115,13 +115,14 @@ def believed(go1: Robot) -> Belief:
 def swayed(go1: Robot, ground: Ground | None):
     e = go1.space.nominal.copy()
     e[go1.space.index("payload")] = 1.0
-    return record(on(go1, ground), e, waves(go1, 6.0, 0, size=0.06), 1)
+    return record(on(go1, ground), e, waves(go1, 5.0, 0, size=0.06), 1)
 
 
 def parts(go1: Robot, ground: Ground | None) -> Parts:
     return prepare(go1, [swayed(go1, ground)], believed(go1), 0.1, threads=1)
 
 
+@pytest.mark.slow
 def test_soft_ground_is_found_with_its_stiffness(go1: Robot):
     true = sinking(go1, 0.012, 0.4)
     p = parts(go1, true)

@@ -28,6 +28,7 @@ from isthmus.robots import get_robot
 from isthmus.robots.pendulum import ROD, WEIGHT
 from isthmus.sim.actuators import Actuators
 from isthmus.sim.engine import Engine
+from isthmus.sim.ground import Ground
 from isthmus.sim.robot import FIGURES
 from isthmus.sim.unit import Unit
 from isthmus.world.factors import Uniform
@@ -153,7 +154,9 @@ def test_the_command_writes_a_law_that_a_robot_takes(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["motors"] == ["FL_calf"]
     assert told["law"] == "lag"
-    robot, _ = put_law(out, get_robot("go1"))
+    soft = dataclasses.replace(get_robot("go1"), unit=Unit(ground=Ground(3e3, 80.0)))
+    robot, _ = put_law(out, soft)
+    assert robot.unit.ground == soft.unit.ground
     assert robot.driven.lag[robot.contract.target.component("FL_calf")] > 0
     assert robot.driven.lag[robot.contract.target.component("FL_hip")] == 0
     with pytest.raises(BadInput, match="FL_calf"):

@@ -87,4 +87,5 @@ def put_law(path: Path, robot: Robot) -> tuple[Robot, float]:
     delay = fields.get("delay", 0.0)
     if not isinstance(delay, int | float) or not 0 <= delay <= MOST_DELAY:
         raise BadInput(f"{where}: the delay of a motor law is a number of seconds between 0 and {MOST_DELAY:g}.")
-    return replace(robot, unit=Unit(motors, (*kept, *law.learned))), float(delay)
+    unit = replace(robot.unit, motors=motors, learned=(*kept, *law.learned))
+    return replace(robot, unit=unit), float(delay)
