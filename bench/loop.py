@@ -13,7 +13,8 @@ Realities are drawn from three families: numbers outside of the prior, missing p
                   policies the one that did better in 64 watched episodes each; it may train up to six times
     oracle        randomized, then trained on once in the world of the true numbers, which nobody has on a real robot
 
-Each step is an `isthmus` command. Finished ones are not repeated, so that the same command goes on where it was.
+Each step is an `isthmus` command. Finished ones are not repeated, so that the same command goes on where it was. The same
+command in a second terminal takes realities that the first is not at.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ import numpy as np
 from scipy import stats
 
 from isthmus.cli.loop_ import command
+from isthmus.errors import BadInput
+from isthmus.files import write_json
 from isthmus.loop.steps import Done, Journal, Step, alone, carry_out
 from isthmus.loop.tuned import TUNED
 from isthmus.robots import get_robot
@@ -43,8 +46,8 @@ METHODS = (*TRAINED, "real2sim", "oracle")
 Rows = list[dict]
 
 
-def bench(task: str, folder: Path, each: int) -> Generator[Step, Done, Rows]:
-    rows: Rows = []
+def trained(task: str, folder: Path) -> Generator[Step, Done, dict[str, float]]:
+    """Policies that all realities share; seconds that each took."""
     first, again = TUNED[task].ticks
     spent = {}
     for name, options in TRAINED.items():
@@ -56,36 +59,58 @@ def bench(task: str, folder: Path, each: int) -> Generator[Step, Done, Rows]:
             ticks = ("--steps", str(again), "--from", str(folder / "randomized"), "--kl", "0")
         done = yield Step(f"train-{name}", f"train {name}", ("train", task, "-o", str(out), *options, *ticks), (out,))
         spent[name] = done.seconds + (spent["randomized"] if name == "longer" else 0.0)
+    return spent
+
+
+def closed(task: str, folder: Path, seed: int, family: str, spent: dict[str, float]) -> Generator[Step, Done, dict]:
+    """What every method makes of one reality."""
+    word, own = f"hidden:{seed}:{family}", folder / f"{family}-{seed}"
+    row: dict = {"family": family, "seed": seed, "success": {}, "score": {}, "seconds": {}, "robot": {}}
+    for name in TRAINED:
+        yield from _watch(row, name, folder / name, word)
+        row["seconds"][name], row["robot"][name] = spent[name], 0.0
+    options = ("--hidden", str(seed), "--family", family, "--run", str(folder / "randomized"), "-o", str(own))
+    done = yield Step("loop", f"loop on {word}", ("loop", task, *options))
+    # What the loop hands over: its last policy, or the one before where that did better.
+    best = str(folder / "randomized") if done.failed else done.result["best"]["run"]
+    yield from _watch(row, "real2sim", Path(best), word)
+    row["success"]["last"] = ((done.result.get("after") or {}).get("success") or {}).get("rate")
+    row["seconds"]["real2sim"] = spent["randomized"] + done.seconds
+    row["robot"]["real2sim"] = done.result.get("robot_seconds", 0.0)
+    row["cause"] = done.failed or done.result.get("cause")
+    out = folder / f"{family}-{seed}-oracle"
+    truth = _truth(task, seed, family, folder / f"{family}-{seed}-truth.json")
+    again = str(TUNED[task].ticks[1])
+    options = ("--from", str(folder / "randomized"), "--kl", "0", "--belief", str(truth), "--steps", again)
+    done = yield Step("train-oracle", f"oracle of {word}", ("train", task, "-o", str(out), *options), (out,))
+    row["seconds"]["oracle"], row["robot"]["oracle"] = spent["randomized"] + done.seconds, 0.0
+    yield from _watch(row, "oracle", out, word)
+    return row
+
+
+def bench(task: str, folder: Path, each: int) -> None:
+    """All realities, but for those that are finished or that another process is at."""
+    with alone(folder):
+        spent, _ = carry_out(trained(task, folder), Journal(folder), command, _told)
     for seed in range(FIRST, FIRST + each):
         for family in FAMILIES:
-            word, own = f"hidden:{seed}:{family}", folder / f"{family}-{seed}"
-            row: dict = {"family": family, "seed": seed, "success": {}, "score": {}, "seconds": {}, "robot": {}}
-            for name in TRAINED:
-                yield from _watch(row, name, folder / name, word)
-                row["seconds"][name] = spent[name]
-                row["robot"][name] = 0.0
-            options = ("--hidden", str(seed), "--family", family, "--run", str(folder / "randomized"), "-o", str(own))
-            done = yield Step("loop", f"loop on {word}", ("loop", task, *options))
-            # What the loop hands over: its last policy, or the one before where that did better.
-            best = str(folder / "randomized") if done.failed else done.result["best"]["run"]
-            yield from _watch(row, "real2sim", Path(best), word)
-            row["success"]["last"] = ((done.result.get("after") or {}).get("success") or {}).get("rate")
-            row["seconds"]["real2sim"] = spent["randomized"] + done.seconds
-            row["robot"]["real2sim"] = done.result.get("robot_seconds", 0.0)
-            row["cause"] = done.failed or done.result.get("cause")
-            out = folder / f"{family}-{seed}-oracle"
-            truth = _truth(task, seed, family, folder / f"{family}-{seed}-truth.json")
-            options = ("--from", str(folder / "randomized"), "--kl", "0", "--belief", str(truth), "--steps", str(again))
-            done = yield Step("train-oracle", f"oracle of {word}", ("train", task, "-o", str(out), *options), (out,))
-            row["seconds"]["oracle"], row["robot"]["oracle"] = spent["randomized"] + done.seconds, 0.0
-            yield from _watch(row, "oracle", out, word)
-            rows.append(row)
-            (folder / "rows.json").write_text(json.dumps(rows, indent=1) + "\n")
-            print(
-                f"{word}: " + ", ".join(f"{m} {100 * row['success'][m]:.0f} %" for m in METHODS) + f"; {row['cause']}",
-                flush=True,
-            )
-    return rows
+            own = folder / "realities" / f"{family}-{seed}"
+            if (own / "row.json").exists():
+                continue
+            try:
+                with alone(own):
+                    row, _ = carry_out(closed(task, folder, seed, family, spent), Journal(own), command, _told)
+            except BadInput as error:
+                print(error, file=sys.stderr, flush=True)
+                continue
+            write_json(own / "row.json", row)
+            rates = ", ".join(f"{m} {100 * row['success'][m]:.0f} %" for m in METHODS)
+            print(f"hidden:{seed}:{family}: {rates}; {row['cause']}", flush=True)
+
+
+def _told(number: int, step: Step, done: Done | None) -> None:
+    if done is None:
+        print(step.doc, file=sys.stderr, flush=True)
 
 
 def _watch(row: dict, name: str, run: Path, word: str) -> Generator[Step, Done, None]:
@@ -146,10 +171,8 @@ def main() -> int:
     args = parser.parse_args()
     folder = args.out / args.task.replace("/", "-")
     if not args.table:
-        with alone(folder):
-            watch = lambda number, step, done: print(step.doc, file=sys.stderr, flush=True) if done is None else None  # noqa: E731
-            carry_out(bench(args.task, folder, args.each), Journal(folder), command, watch)
-    print(told(json.loads((folder / "rows.json").read_text())))
+        bench(args.task, folder, args.each)
+    print(told([json.loads(path.read_text()) for path in sorted(folder.glob("realities/*/row.json"))]))
     return 0
 
 
