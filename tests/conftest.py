@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,6 +53,23 @@ def exported(tmp_path_factory):
     from exporting import Exported
 
     return Exported(tmp_path_factory.mktemp("exported"))
+
+
+@pytest.fixture(scope="session")
+def walk():
+    """A policy for go1 that stands, and its controller: its actions are tiny."""
+    from deploying import make
+
+    from isthmus.tasks import get_task
+
+    return make(get_task("go1/walk"))
+
+
+@pytest.fixture
+def no_hurry(monkeypatch):
+    """How fast this machine is must not decide over a check: each look at the watch is 10 µs after the one before."""
+    watch = SimpleNamespace(perf_counter=partial(next, (1e-5 * k for k in itertools.count())))
+    monkeypatch.setattr("isthmus.deploy.preflight.time", watch)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Deployment bugs that nobody can see before the robot moves, committed on purpose and found in the recording.
 
-docs/guides/deployment-bugs.md is the table; the other tests of it are in test_deployment_bugs.py.
+docs/guides/deployment-bugs.md is the table; its other tests are in test_deployment_bugs.py,
+test_exported_bugs.py and test_timing_bugs.py.
 """
 
 from __future__ import annotations

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from functools import cache
-from pathlib import Path
-
 import mujoco
 import numpy as np
 import pytest
+from borrowing import ROOT, menagerie, needs_menagerie
 from mujoco.batch import MODEL_FIELDS
 
 from isthmus.errors import BadInput
@@ -17,9 +14,7 @@ from isthmus.robots.external.model import actuators
 from isthmus.sim.engine import Engine
 from isthmus.sim.robot import Robot
 
-ROOT = Path(os.environ.get("MENAGERIE_ROOT") or Path(__file__).parents[2] / "shared" / "menagerie")
 NAMES = ("unitree_go2", "unitree_g1", "bitcraze_crazyflie_2", "robotstudio_so101", "skydio_x2")
-needs_menagerie = pytest.mark.skipif(not ROOT.is_dir(), reason=f"no MuJoCo Menagerie at {ROOT}; set MENAGERIE_ROOT")
 
 URDF = """<robot name="arm">
   <link name="base"><inertial><mass value="1"/><inertia ixx=".01" iyy=".01" izz=".01" ixy="0" ixz="0" iyz="0"/></inertial>
@@ -38,11 +33,6 @@ URDF = """<robot name="arm">
 @pytest.fixture(autouse=True)
 def _root(monkeypatch):
     monkeypatch.setenv("MENAGERIE_ROOT", str(ROOT))
-
-
-@cache
-def menagerie(name: str) -> Robot:
-    return get_robot(f"menagerie:{name}")
 
 
 @pytest.fixture(params=[*(pytest.param(n, marks=needs_menagerie) for n in NAMES), "urdf"])

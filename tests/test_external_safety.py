@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
-from pathlib import Path
 
 import mujoco
 import numpy as np
 import pytest
+from borrowing import ROOT, needs_menagerie
 
 from isthmus.data.contract import NO_LIMIT, Contract, Signal
 from isthmus.deploy.guard import Guard
@@ -20,9 +19,6 @@ from isthmus.robots import get_robot
 from isthmus.robots.external.config import Config, SafetyConfig
 from isthmus.robots.external.infer import signals_of, speeds_of
 from isthmus.sim.engine import Engine
-
-ROOT = Path(os.environ.get("MENAGERIE_ROOT") or Path(__file__).parents[2] / "shared" / "menagerie")
-needs_menagerie = pytest.mark.skipif(not ROOT.is_dir(), reason=f"no MuJoCo Menagerie at {ROOT}; set MENAGERIE_ROOT")
 
 MIXED = """<mujoco><compiler angle="radian"/><option timestep="0.002"/><worldbody>
   <body pos="0 0 1"><joint name="rail" type="slide" axis="1 0 0" range="-1 1" limited="true"/>

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch.distributions import Independent, Normal, kl_divergence
+from training import SMALL, work
 
 from isthmus.adapt import methods
 from isthmus.adapt.distill import Distiller
@@ -29,19 +30,8 @@ from isthmus.tasks import get_task
 from isthmus.world import Belief
 
 NAME = "pendulum/swingup"
-SMALL = PPO(worlds=8, ticks=8, minibatch=32, hidden=(16,), critic_hidden=(16,))
 TOLD = Context("privileged", 3, 8)
 FINDS_OUT = replace(TOLD, source="recurrent")
-
-
-def work(iterations: int):
-    def go(trainer) -> None:
-        trainer.save()
-        for _ in range(iterations):
-            trainer.iterate()
-        trainer.save()
-
-    return go
 
 
 def trained(folder: Path, name: str = NAME, settings: PPO = SMALL, **fields) -> Run:

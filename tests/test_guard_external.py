@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
+from borrowing import ROOT, needs_menagerie
 from robots_for_tests import counting, ready
 
 from isthmus.deploy.link import Command, Packet
@@ -20,8 +19,7 @@ from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality, VirtualRobot
 from isthmus.sim.robot import Robot
 
-ROOT = Path(os.environ.get("MENAGERIE_ROOT") or Path(__file__).parents[2] / "shared" / "menagerie")
-pytestmark = pytest.mark.skipif(not ROOT.is_dir(), reason=f"no MuJoCo Menagerie at {ROOT}; set MENAGERIE_ROOT")
+pytestmark = needs_menagerie
 
 GO2 = """model = "menagerie:unitree_go2"
 name = "go2"

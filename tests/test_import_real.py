@@ -7,17 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from importing import mapped
 
 from isthmus.data.contract import Contract, Signal
-from isthmus.data.mapping import Map, import_file, read_map
+from isthmus.data.mapping import import_file
 
 SHARED = Path(os.environ.get("ISTHMUS_SHARED", Path(__file__).parents[2] / "shared"))
 REAL = SHARED / "realdata"
-
-
-def mapped(folder: Path, text: str) -> Map:
-    (folder / "map.toml").write_text(text)
-    return read_map(folder / "map.toml")
 
 
 def real(name: str) -> Path:

@@ -1,161 +1,27 @@
-"""The page: sliders to numbers and back, what is drawn, replay files, and a real browser that moves a slider."""
+"""The page: where it listens, a world under the user's hands, replay files, and a real browser that moves a slider."""
 
 from __future__ import annotations
 
 import re
 import socket
 import threading
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
-import mujoco
 import numpy as np
 import pytest
-import torch
-import trimesh
 from browser import Browser, chromium
 
-from isthmus.data.contract import Signal
 from isthmus.errors import BadInput
-from isthmus.robots import ROBOTS, get_robot
+from isthmus.robots import get_robot
 from isthmus.sim.blowup import Recorder
 from isthmus.sim.engine import Engine
-from isthmus.studio import play, shapes
+from isthmus.studio import play
 from isthmus.studio.replay import Replay, load_dump, unusual
 from isthmus.studio.server import close_server, free_port
-from isthmus.studio.sliders import command_limits, from_slider, grouped, parse, slider_for, to_slider
+from isthmus.studio.sliders import from_slider
 from isthmus.tasks import get_task
-from isthmus.tasks.terrain import Terrain
 
-SPACES = {name: get_robot(name).space for name in ROBOTS}
-GO1 = SPACES["go1"]
-
-
-# Sliders --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_a_value_survives_the_slider_and_the_ends_are_the_bounds(name):
-    rng = np.random.default_rng(0)
-    space = SPACES[name]
-    for p, e in zip(space.params, space.from_unit(rng.uniform(size=(50, len(space)))).T, strict=True):
-        s = slider_for(p)
-        at = [to_slider(p, v) for v in e]
-        assert all(s.low <= x <= s.high for x in at)
-        np.testing.assert_allclose([from_slider(p, x) for x in at], e, rtol=1e-9, atol=1e-12)
-        assert (from_slider(p, s.low), from_slider(p, s.high)) == (p.low, p.high)
-        values = [from_slider(p, x) for x in np.linspace(s.low, s.high, 20)]
-        assert all(a < b for a, b in pairwise(values))
-        assert 100 <= (s.high - s.low) / s.step <= 2000
-
-
-def test_a_log_slider_moves_by_equal_factors():
-    p = GO1["ground_friction"]
-    assert p.scale == "log"
-    values = np.array([from_slider(p, s) for s in np.linspace(0, 100, 11)])
-    np.testing.assert_allclose(values[1:] / values[:-1], (p.high / p.low) ** 0.1)
-
-
-@pytest.mark.parametrize("name", SPACES)
-def test_every_parameter_is_in_exactly_one_folder(name):
-    names = [p.name for params in grouped(SPACES[name]).values() for p in params]
-    assert sorted(names) == sorted(SPACES[name].names)
-
-
-def test_folders_of_go1():
-    folders = {name: {p.name for p in params} for name, params in grouped(GO1).items()}
-    assert list(folders) == ["ground", "body", "motors", "link", "sensors"]
-    places = {"ground_friction": "ground", "payload": "body", "kp": "motors", "armature": "motors", "action_delay": "link"}
-    for name, folder in (places | {"gyro_bias_x": "sensors"}).items():
-        assert name in folders[folder]
-
-
-def test_exact_values_are_typed_and_wrong_ones_change_nothing():
-    e = parse("ground_friction = 0.42; payload=2,", GO1, GO1.nominal)
-    changed = {n: v for n, v, nominal in zip(GO1.names, e, GO1.nominal, strict=True) if v != nominal}
-    assert changed == {"ground_friction": 0.42, "payload": 2.0}
-    np.testing.assert_array_equal(parse(" ", GO1, e), e)
-    with pytest.raises(BadInput, match="ground_friction"):
-        parse("ground_fricton = 1", GO1, e)
-    with pytest.raises(BadInput, match="outside its hard bounds"):
-        parse("payload = 900", GO1, e)
-    with pytest.raises(BadInput, match="a number"):
-        parse("payload", GO1, e)
-
-
-def test_command_limits_and_units():
-    signal = Signal("c", "m/s, rad/s", ("forward", "yaw"), low=(-2.0, -1.0), high=(2.0, 1.0))
-    assert command_limits(signal) == ((-2.0, 2.0), (-1.0, 1.0))
-    assert signal.units == ("m/s", "rad/s")
-    assert command_limits(replace(signal, low=(), high=())) == ((-1.0, 1.0), (-1.0, 1.0))
-    assert replace(signal, unit="m").units == ("m", "m")
-
-
-# Shapes ---------------------------------------------------------------------------------------------------------
-
-ZOO = """
-<mujoco>
-  <asset>
-    <material name="red" rgba="1 0 0 1"/>
-    <mesh name="wedge" vertex="0 0 0  1 0 0  0 1 0  0 0 1"/>
-  </asset>
-  <worldbody>
-    <geom name="floor" type="plane" size="5 5 1"/>
-    <body>
-      <freejoint/>
-      <geom name="sphere" type="sphere" size="0.2" material="red"/>
-      <geom name="ellipsoid" type="ellipsoid" size="0.1 0.2 0.3" rgba="0 1 0 0.5"/>
-      <geom name="capsule" type="capsule" size="0.1 0.3"/>
-      <geom name="cylinder" type="cylinder" size="0.1 0.3"/>
-      <geom name="box" type="box" size="0.1 0.2 0.3" material="red" rgba="0 0 1 1"/>
-      <geom name="mesh" type="mesh" mesh="wedge"/>
-      <geom name="collision" type="sphere" size="0.2" group="3"/>
-      <geom name="invisible" type="sphere" size="0.2" rgba="0 0 0 0"/>
-    </body>
-  </worldbody>
-</mujoco>"""
-VOLUMES = {
-    "sphere": 4 / 3 * np.pi * 0.2**3,
-    "ellipsoid": 4 / 3 * np.pi * 0.1 * 0.2 * 0.3,
-    "capsule": np.pi * 0.1**2 * (0.6 + 4 / 3 * 0.1),
-    "cylinder": np.pi * 0.1**2 * 0.6,
-    "box": 8 * 0.1 * 0.2 * 0.3,
-    "mesh": 1 / 6,
-}
-
-
-@pytest.mark.parametrize("name", VOLUMES)
-def test_a_surface_closes_round_the_volume_of_its_geom_with_faces_outward(name):
-    model = mujoco.MjModel.from_xml_string(ZOO)
-    vertices, faces = shapes.surface(model, model.geom(name).id)
-    mesh = trimesh.Trimesh(vertices, faces)
-    assert mesh.is_watertight
-    assert mesh.volume == pytest.approx(VOLUMES[name], rel=0.03)
-    if name != "mesh":
-        np.testing.assert_allclose(mesh.bounds.mean(axis=0), 0, atol=1e-6)
-
-
-def test_which_geoms_are_shown_and_in_which_colour():
-    model = mujoco.MjModel.from_xml_string(ZOO)
-    assert {model.geom(g).name for g in shapes.shown(model)} == {"floor", *VOLUMES}
-    colours = {name: shapes.colour(model, model.geom(name).id).tolist() for name in ("sphere", "box", "ellipsoid")}
-    assert colours == {"sphere": [1, 0, 0, 1], "box": [0, 0, 1, 1], "ellipsoid": [0, 1, 0, 0.5]}
-
-
-def test_a_drawn_height_field_is_the_ground_that_the_task_knows():
-    terrain = Terrain(kinds=("bumps", "stairs"), rows=2, tile=4.0)
-    spec = get_robot("go1").spec()
-    terrain.edit(spec)
-    model = spec.compile()
-    floor = model.geom("floor").id
-    vertices, faces = shapes.surface(model, floor)
-    world = torch.from_numpy((vertices + model.geom_pos[floor]).astype(np.float32))
-    inside = (world[:, :2].abs() < world[:, :2].abs().amax(0) * 0.99).all(1)
-    known = terrain.height_at(world[inside, 0], world[inside, 1])
-    np.testing.assert_allclose(world[inside, 2], known, atol=2e-3)
-    assert len(faces) == 2 * (model.hfield_nrow[0] - 1) * (model.hfield_ncol[0] - 1)
-    assert (trimesh.Trimesh(vertices, faces, process=False).face_normals[:, 2] > 0).all()
+GO1 = get_robot("go1").space
 
 
 # Where the page listens -----------------------------------------------------------------------------------------

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
+from borrowing import menagerie, needs_menagerie
 
 from isthmus.deploy.link import Command
 from isthmus.errors import BadInput
-from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality, VirtualRobot
 from isthmus.sim.reality.families import families, hidden
 
 SEEDS = 40
-ROOT = Path(os.environ.get("MENAGERIE_ROOT") or Path(__file__).parents[2] / "shared" / "menagerie")
 NAMES = ("nominal", "parametric-inside", "parametric-outside", "unmodelled", "wiring", "link", "sensors", "mixed")
 
 
@@ -74,11 +70,10 @@ def test_every_hidden_reality_lives(robot):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not ROOT.is_dir(), reason=f"no MuJoCo Menagerie at {ROOT}; set MENAGERIE_ROOT")
+@needs_menagerie
 @pytest.mark.parametrize("name", ["unitree_go2", "skydio_x2", "robotstudio_so101"])
-def test_robots_from_elsewhere_get_the_families_that_make_sense(name, monkeypatch):
-    monkeypatch.setenv("MENAGERIE_ROOT", str(ROOT))
-    robot = get_robot(f"menagerie:{name}")
+def test_robots_from_elsewhere_get_the_families_that_make_sense(name):
+    robot = menagerie(name)
     found = families(robot)
     assert {"nominal", "parametric-inside", "link"} <= set(found) <= set(NAMES)
     for family in found:

@@ -1,0 +1,38 @@
+"""A robot on two legs, and episodes of it to be recorded."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from isthmus.data.contract import Contract, Signal
+from isthmus.data.episode import Episode, Event
+from isthmus.data.layout import Layout
+
+COMMAND = (Signal("command", "m/s", ("x", "y", "yaw")),)
+ORIGIN = {"source": "virtual", "unit": "seven", "started": 1_700_000_000.25, "parents": ["ab"]}
+
+
+def contract(rate: float = 20.0) -> Contract:
+    joints = ("FR_hip", "FR_thigh")
+    return Contract(
+        "twolegs",
+        rate,
+        (
+            Signal("joint_pos", "rad", joints, low=(-1.0, -2.0), high=(1.0, 2.0)),
+            Signal("gyro", "rad/s", ("x", "y", "z"), "body"),
+        ),
+        Signal("joint_target", "rad", joints),
+    )
+
+
+def episode(ticks: int = 60, seed: int = 0, rate: float = 20.0) -> Episode:
+    rng = np.random.default_rng(seed)
+    layout = Layout(contract(rate), COMMAND, ("late", "state"))
+    rows = rng.normal(size=(ticks, layout.width))
+    rows[:, 0] = np.cumsum(rng.uniform(0.5, 1.5, ticks)) / rate
+    rows[rng.uniform(size=rows.shape) < 0.05 * (np.arange(layout.width) > 0)] = np.nan
+    events = (
+        Event(rows[ticks // 3, 0], "warning", "stale", "No signal for 40 ms."),
+        Event(1.0, "info", "ramp", "Ramp ends — ok."),
+    )
+    return layout.episode(rows, events, ORIGIN)
