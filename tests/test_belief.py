@@ -77,10 +77,13 @@ def test_the_interval_holds_its_share_of_the_draws(belief):
             assert share == pytest.approx(0.8, abs=0.025)
 
 
-def test_the_whole_interval_is_the_range(belief):
-    for name in SPACE.names:
+def test_the_whole_interval_holds_every_draw_and_keeps_to_the_bounds(belief):
+    e = belief.sample(np.random.default_rng(3), 4000)
+    for i, name in enumerate(SPACE.names):
         low, high = belief.interval(name, 1.0)
         assert SPACE[name].low <= low <= high <= SPACE[name].high
+        assert low <= e[:, i].min()
+        assert e[:, i].max() <= high
 
 
 # New beliefs ------------------------------------------------------------------------------------------------------

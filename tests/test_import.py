@@ -196,7 +196,7 @@ def test_topics_of_different_clocks_are_held(tmp_path):
         assert len(found) == 200
         assert np.allclose(found.time, np.arange(200) / 100, atol=1e-9)
         ticks = np.arange(200)
-        assert np.array_equal(found.signals["joint_pos"][:, 0], np.clip(ticks, -3e9, 3e9))
+        assert np.array_equal(found.signals["joint_pos"][:, 0], ticks)
         assert np.isnan(found.target[0, 0])
         assert np.array_equal(found.target[1:, 0], (ticks[1:] - 1) // 10)
         assert any("starts late" in w for w in warnings)

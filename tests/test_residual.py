@@ -101,7 +101,7 @@ def test_the_base_has_its_own_memory_under_its_name(case):
     name, base = case
     actor = on_top(name, base)
     below = {k.removeprefix("base."): v.shape for k, v in actor.memory(3).items() if k.startswith("base.")}
-    assert below == {} if isinstance(base, Law) else {k: v.shape for k, v in base.memory(3).items()}
+    assert below == ({} if isinstance(base, Law) else {k: v.shape for k, v in base.memory(3).items()})
     assert all(not v.any() for v in actor.memory(3).values())
     assert not any(p.requires_grad for p in actor.base.parameters())
 
