@@ -66,7 +66,10 @@ class Robot:
         return 0, {"parameters": {"payload": found}, "error": {"after": {"fitted": 1.0, "held_out": self.left}}}
 
     def actuator(self, args):
-        return 0, {"law": "stribeck", "tried": [{"law": "stribeck", "values": {"strength": 1.0, "motor_stribeck": 0.4}}]}
+        return 0, {
+            "law": "stribeck",
+            "tried": [{"law": "stribeck", "held_out": 1.1, "values": {"strength": 1.0, "motor_stribeck": 0.4}}],
+        }
 
     def residual(self, args):
         return (0, {"kept": True}) if self.kept else (1, {"kept": False})

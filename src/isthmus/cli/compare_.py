@@ -45,7 +45,7 @@ class Args:
     grounds: tuple[str, ...] = ("inside", "outside", "nominal")
     """Sets of worlds: inside, outside, nominal. Nothing after it for none."""
     belief: Path | None = None
-    """Worlds: a file with a belief, or a twin with its motors and forces; by default the prior of the task."""
+    """Worlds: a file with a belief, or a twin with its motors, ground and forces; by default the prior of the task."""
     reality: Path | None = None
     """Folder of reality files (*.toml), or one such file: each is a ground of its own."""
     sweep: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ class Args:
     belief: Path | None = None
     """Worlds of the simulator: a belief file; by default those of the controller's task."""
     twin: Path | None = None
-    """The same from a twin, with its motors and learned forces."""
+    """The same from a twin, with its motors, ground and learned forces."""
     robot: str = ""
     """Model or config file of the robot, where the controller's is not one of `isthmus list`."""
     why: bool = True

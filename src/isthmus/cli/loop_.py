@@ -250,7 +250,7 @@ def told(done: Done) -> str:
             return f"law: {r.get('law')}"
         case "residual":
             if ground := r.get("ground"):
-                return f"it gives way: feet sink in by {1e3 * ground['sink']:.2g} mm while it stands"
+                return f"it gives way: round feet sink in by {1e3 * ground['sink']:.2g} mm while it stands"
             return "kept" if r.get("kept") else "does not help, not kept"
         case "validate":
             return "passed" if r.get("passed") else "not passed"

@@ -33,7 +33,7 @@ class Args:
     worlds: int = 600
     """Worlds, at least 20, one episode in each; 70 % to learn to read, at most 1000, the rest to judge."""
     belief: Path | None = None
-    """Worlds: a file with a belief, or a twin with its motors and forces; by default those that the run trained over."""
+    """Worlds: a file with a belief, or a twin with all that it has; by default those that the run trained over."""
     seed: int = 1000
     """Seed of the worlds."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from isthmus.world import Belief
 
 
+STEPS = 40
+"""That the two fits of a ground usually take, for a bar."""
+
+
 @dataclass(frozen=True)
 class Args:
     twin: Annotated[Path, tyro.conf.Positional]
@@ -46,17 +50,16 @@ class Args:
 
 @dataclass(frozen=True)
 class _Step:
-    """One thing that was learned: the robot with it, and whether that predicts better what it was not learned from."""
+    """One thing that was learned, and what it did."""
 
     what: Literal["ground", "force"]
     robot: Robot
-    error: tuple[float, float]
-    """Of what it was learned from, and of what was held out."""
+    """With it."""
     kept: bool
     explains: bool
     """Whether nothing but noise is left."""
-    figures: dict[str, float]
-    """Of the ground; or the largest force on each degree of freedom."""
+    told: tuple[tuple[float, float], tuple[float, float]]
+    """Errors without and with it, each of what it was learned from and of what was held out."""
     fields: dict[str, Any]
     """For a JSON object."""
 
@@ -64,19 +67,12 @@ class _Step:
 def run(args: Args) -> int:
     from isthmus.data.reader import read
     from isthmus.identify.study import prepare
-    from isthmus.identify.twin import Twin, is_twin
+    from isthmus.identify.twin import Twin
     from isthmus.robots import get_robot
     from isthmus.world import adopt
 
-    if not is_twin(args.twin):
-        raise BadInput(f"{args.twin} is not a twin; make one with `isthmus identify ROBOT RECORDINGS -o NAME.twin`.")
-    if not args.recordings:
-        raise BadInput("give at least one recording.")
-    out = args.out or args.twin
-    if not is_twin(out):
-        raise BadInput(f"-o takes a file NAME.twin, not {out}.")
-    not_negative(args, "horizon")
-    twin = Twin.load(args.twin)
+    _check(args)
+    twin, out = Twin.load(args.twin), args.out or args.twin
     design = get_robot(twin.robot)
     robot = twin.on(design, str(args.twin))
     stages = _stages(args, robot)
@@ -99,14 +95,17 @@ def run(args: Args) -> int:
         step = _ground(parts, before) if stage == "ground" else _force(args, parts, error)
         steps.append(step)
         if not args.json:
-            _tell(step, error)
+            _tell(step)
         if step.kept:
-            entry = {"recordings": inputs, "learned": step.what, "findings": notes, "error": _changed(error, step.error)}
+            old, error = error, _errors(parts, step.robot)
+            entry = {"recordings": inputs, "learned": step.what, "findings": notes, "error": _changed(old, error)}
             belief = twin.belief if step.what == "force" else step.robot.prior
             twin = replace(twin, unit=step.robot.unit).fitted(belief, entry | {"belief": belief.to_dict()})
-            parts, error = replace(parts, robot=step.robot), step.error
-            if step.explains:
-                break
+            parts = replace(parts, robot=step.robot)
+        if step.explains and stage != stages[-1]:
+            if not args.json:
+                show.say("Nothing but noise is left: no force was learned.")
+            break
     kept = any(step.kept for step in steps)
     if kept:
         twin = twin.save(out)
@@ -127,6 +126,18 @@ def run(args: Args) -> int:
     elif kept:
         show.say(f"wrote {out}")
     return 0 if kept else 1
+
+
+def _check(args: Args) -> None:
+    from isthmus.identify.twin import is_twin
+
+    if not is_twin(args.twin):
+        raise BadInput(f"{args.twin} is not a twin; make one with `isthmus identify ROBOT RECORDINGS -o NAME.twin`.")
+    if not args.recordings:
+        raise BadInput("give at least one recording.")
+    if args.out is not None and not is_twin(args.out):
+        raise BadInput(f"-o takes a file NAME.twin, not {args.out}.")
+    not_negative(args, "horizon")
 
 
 def _stages(args: Args, robot: Robot) -> list[Literal["ground", "force"]]:
@@ -157,14 +168,17 @@ def _ground(parts: Parts, before: Belief) -> _Step:
     with show.bar(f"the ground under {robot.name}") as bar:
         found = tread(
             robot, parts.train, parts.held_out, robot.prior, parts.floor, before,
-            report=lambda step, cost: bar.update(1.0 - 0.95 ** next(steps), f"cost {cost:.3g}"),
+            report=lambda step, cost: bar.update(min(next(steps) / STEPS, 0.97), f"cost {cost:.3g}"),
         )  # fmt: skip
-    last = found.tried[-1]
-    figures = found.ground.to_dict() | {"sink": sink(robot, found.ground)} if found.ground else {}
-    robot = replace(robot, prior=found.belief, unit=replace(robot.unit, ground=found.ground))
+    known, soft = found.tried
     tried = {t.name: {"fitted": t.fitted, "held_out": t.held_out} for t in found.tried}
-    fields = {"ground": figures or None, "tried": tried}
-    return _Step("ground", robot, (last.fitted, last.held_out), bool(found.ground), last.explains, figures, fields)
+    fields: dict[str, Any] = {"ground": None, "tried": tried}
+    if found.ground:
+        robot = replace(robot, prior=found.belief, unit=replace(robot.unit, ground=found.ground))
+        fields["ground"] = found.ground.to_dict() | {"sink": sink(robot, found.ground), "at_bounds": list(found.at_bounds)}
+        fields["ground"] |= {f"{name}_interval": list(ends) for name, ends in found.intervals.items()}
+    told = ((known.fitted, known.held_out), (soft.fitted, soft.held_out))
+    return _Step("ground", robot, bool(found.ground), (soft if found.ground else known).explains, told, fields)
 
 
 def _force(args: Args, parts: Parts, before: tuple[float, float]) -> _Step:
@@ -182,7 +196,7 @@ def _force(args: Args, parts: Parts, before: tuple[float, float]) -> _Step:
     error = _errors(parts, forced)
     largest = dict(zip(_acted(robot, names), map(float, learned.net.unit), strict=True))
     fields = {"largest": largest, "features": list(feature_names(robot, learned))}
-    return _Step("force", forced, error, error[1] < before[1], False, largest, fields)
+    return _Step("force", forced, error[1] < before[1], False, (before, error), fields)
 
 
 def _errors(parts: Parts, robot: Robot) -> tuple[float, float]:
@@ -199,18 +213,23 @@ def _changed(before: tuple[float, float], after: tuple[float, float]) -> dict[st
     return {when: {"fitted": e[0], "held_out": e[1]} for when, e in (("before", before), ("after", after))}
 
 
-def _tell(step: _Step, before: tuple[float, float]) -> None:
+def _tell(step: _Step) -> None:
     what = {"ground": "on soft ground", "force": "with the force"}[step.what]
-    rows = [[p, f"{b:.3g}", f"{a:.3g}"] for p, b, a in zip(("learned from", "held out"), before, step.error, strict=True)]
+    rows = [[part, f"{b:.3g}", f"{a:.3g}"] for part, b, a in zip(("learned from", "held out"), *step.told, strict=True)]
     show.out.print(show.table("", ["error / noise", "without", what], rows, right=(1, 2)))
     if not step.kept:
         told = {"ground": "Ground that gives way does", "force": "The force does"}[step.what]
         show.say(f"{told} not predict better what it was not learned from, so it was not kept.")
     elif step.what == "ground":
-        ground = "{stiffness:.3g} N/m and {damping:.3g} N·s/m under a foot".format(**step.figures)
-        show.say(f"The ground gives way: feet sink in by {1e3 * step.figures['sink']:.2g} mm while it stands ({ground}).")
+        found = step.fields["ground"]
+        show.say(f"The ground gives way: round feet sink in by {1e3 * found['sink']:.2g} mm while it stands.")
+        units = {"stiffness": "N/m", "damping": "N·s/m"}
+        rows = [[n, u, f"{found[n]:.3g}", "{:.3g} to {:.3g}".format(*found[f"{n}_interval"])] for n, u in units.items()]
+        show.out.print(show.table("", ["at a point of contact", "unit", "found", "90 %"], rows, right=(2, 3)))
+        for name in found["at_bounds"]:
+            show.say(f"{name} is at the end of what is looked for.")
     else:
-        rows = [[name, f"{size:.3g}"] for name, size in sorted(step.figures.items(), key=lambda x: -x[1])[:12]]
+        rows = [[name, f"{size:.3g}"] for name, size in sorted(step.fields["largest"].items(), key=lambda x: -x[1])[:12]]
         show.out.print(show.table("", ["degree of freedom", "largest force"], rows, right=(1,)))
 
 

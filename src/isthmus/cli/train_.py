@@ -49,7 +49,7 @@ class Args:
     blind_critic: bool = False
     """Give the critic only what the policy observes, not the true state and e."""
     belief: Path | None = None
-    """Worlds to train over: a belief, or a twin with its motors and forces; by default the robot's prior."""
+    """Worlds to train over: a belief, or a twin with its motors, ground and forces; by default the robot's prior."""
     width: float = 1.0
     """Times as wide about nominal: 0 is the nominal world alone, 2 twice the ranges, as far as the hard bounds."""
     adr: bool = False

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def worlds_of(path: Path | None, robot: Robot, default: Belief | None = None) -> tuple[Robot, Belief]:
-    """The robot and what is believed of it: a twin brings its own motors and forces, a belief only numbers."""
+    """The robot and what is believed of it: a twin brings its own motors, ground and forces, a belief only numbers."""
     from isthmus.identify.twin import Twin, is_twin
     from isthmus.world import Belief, adopt
 
@@ -38,12 +38,12 @@ def robot_of(name: str) -> tuple[Robot, Twin | None]:
 
 
 def as_designed(task: Task) -> Task:
-    """The task with a robot of its kind, not with the motors and forces of one that a run was trained on."""
+    """The task with a robot of its kind, not with the motors, ground and forces of one that a run was trained on."""
     from isthmus.sim.unit import Unit
 
     return replace(task, robot=replace(task.robot, unit=Unit()))
 
 
 def task_on(task: Task, robot: Robot) -> Task:
-    """The task with the motors and forces of this very robot; the worlds that it is meant for stay its own."""
+    """The task with the motors, ground and forces of this very robot; the worlds that it is meant for stay its own."""
     return replace(task, robot=replace(task.robot, unit=robot.unit))

@@ -20,7 +20,7 @@ from isthmus.identify.fit import Fit, fit, free, noises
 from isthmus.identify.ladder import extended
 from isthmus.identify.tried import AS_BELIEVED, Tried, choose, relative
 from isthmus.sim.bind import resolve
-from isthmus.sim.ground import Ground, mobility, sinking
+from isthmus.sim.ground import Ground, hardest, sinking
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Param
 from isthmus.world.factors import Normal
@@ -40,8 +40,13 @@ class Trodden:
 
     ground: Ground | None
     """None is the model's own."""
-    tried: tuple[Tried, ...]
+    tried: tuple[Tried, Tried]
+    """That of the model and soft ground, each with numbers of its own."""
     belief: Belief
+    intervals: dict[str, tuple[float, float]]
+    """90 %, of the figures of soft ground."""
+    at_bounds: tuple[str, ...]
+    """Figures of it that the search let go no further."""
 
 
 def tread(
@@ -66,20 +71,27 @@ def tread(
         return Tried.of(law, {name: found.value(name) for name in names}, *errors), found
 
     # Both from what was believed before, on the same recordings: else the one that was fitted last would seem to be better.
-    known, _ = tried(AS_BELIEVED, robot, before, _again(robot, belief, before), now)
-    start = _scanned(larger, train, noise, (now, before.median()), extra, threads)
-    better, found = tried(SOFT, larger, wide, (*names, *(p.name for p in extra)), start)
+    worlds = now, before.median()
+    known, _ = tried(AS_BELIEVED, robot, before, _again(robot, belief, before), _best(robot, train, noise, worlds, threads))
+    values = [np.geomspace(p.low, p.high, n) for p, n in zip(extra, LOOKED, strict=True)]
+    tries = [np.array([*e, *ground]) for e in worlds for ground in itertools.product(*values)]
+    better, found = tried(SOFT, larger, wide, (*names, *(p.name for p in extra)), _best(larger, train, noise, tries, threads))
+    intervals = {name: found.interval(f"ground_{name}") for name in UNITS}
+    bounds = tuple(name for name in UNITS if f"ground_{name}" in found.at_bounds())
     if choose([known, better]) is known:
-        return Trodden(None, (known, better), belief)
+        return Trodden(None, (known, better), belief, intervals, bounds)
     ground = Ground(*(better.values[p.name] for p in extra))
     again = [_alone(found, names)] if names else []
-    return Trodden(ground, (known, better), belief.put(*noises(robot, found), *again))
+    return Trodden(ground, (known, better), belief.put(*noises(robot, found), *again), intervals, bounds)
 
 
 def params(robot: Robot) -> tuple[Param, ...]:
-    """The figures of soft ground, as numbers to fit: from where a robot sinks in deep to what physics steps can follow."""
-    low, w, step = sinking(robot, SINK, RATIO).to_dict(), mobility(robot), float(robot.model.opt.timestep)
-    high = {"stiffness": 1.0 / (w * step**2), "damping": 2.0 / (w * step)}
+    """The figures of soft ground, as numbers to fit: from where a robot sinks in deep to what physics steps can follow.
+
+    Those of the recording's rate and those of the design: a twin is for both.
+    """
+    design = replace(robot, timestep=0.0)
+    low, high = sinking(robot, SINK, RATIO).to_dict(), min(map(hardest, (robot, design)), key=lambda g: g.stiffness).to_dict()
     return tuple(
         Param(
             f"ground_{name}", unit, float(np.sqrt(low[name] * high[name])), low[name], high[name], (f"ground:.*/{name}",), "log"
@@ -96,13 +108,9 @@ def _again(robot: Robot, belief: Belief, before: Belief) -> tuple[str, ...]:
     return fitted or names
 
 
-def _scanned(
-    robot: Robot, segments: Segments, noise: np.ndarray, worlds: Sequence[np.ndarray], extra: Sequence[Param], threads: int
-) -> np.ndarray:
-    """Of some grounds under each of the worlds, (all but the ground,), the one that does best, (all,)."""
-    values = [np.geomspace(p.low, p.high, n) for p, n in zip(extra, LOOKED, strict=True)]
-    tries = np.array([[*e, *ground] for e in worlds for ground in itertools.product(*values)])
-    residual = Residual(robot, segments, noise, (), threads)
+def _best(robot: Robot, segments: Segments, noise: np.ndarray, worlds: Sequence[np.ndarray], threads: int) -> np.ndarray:
+    """The world, (all,), that does best."""
+    residual, tries = Residual(robot, segments, noise, (), threads), np.array(worlds)
     xi = np.zeros((len(segments), len(residual.spread)))
     return tries[int(np.argmin(costs(residual, tries, xi, tries[0], FIRST, 1)))]
 

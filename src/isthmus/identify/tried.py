@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from isthmus.gap.noise import NOISE_ONLY
 from isthmus.gap.segments import Segments
@@ -15,7 +16,9 @@ from isthmus.sim.robot import Robot
 AS_BELIEVED = "as believed"
 """Name of the law that the robot was believed to have."""
 LEAST = 0.02
-"""A better law takes at least this share off the error."""
+"""A better law takes at least this share off the error …"""
+CHANCE = 0.025
+"""… and would seem so by chance at most this often."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +59,16 @@ def choose(tried: Sequence[Tried]) -> Tried:
 
 
 def _beyond_chance(before: np.ndarray, after: np.ndarray) -> bool:
-    """Whether errors of the same pieces, (n,) each, fall by a ratio whose mean log is at least two standard errors."""
+    """Whether errors of the same pieces, (n,) each, fall by a ratio whose mean log is more than CHANCE allows."""
     seen = (before > 0) & (after > 0)
     gain = np.log(before[seen] / after[seen])
     if len(gain) < 2:
         return bool(before.mean() > after.mean())
-    return bool(gain.mean() > 2.0 * np.std(gain, ddof=1) / np.sqrt(len(gain)))
+    return bool(gain.mean() > stats.t.ppf(1.0 - CHANCE, len(gain) - 1) * np.std(gain, ddof=1) / np.sqrt(len(gain)))
 
 
 def relative(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, threads: int) -> np.ndarray:
-    """Mean square error of each segment, in units of the noise."""
+    """Mean square error of each segment in which anything was compared, in units of the noise."""
     squares, count = misses(robot, segments, noise, [e], threads)[0]
-    return np.nansum(squares / noise**2, axis=1) / np.maximum(count.sum(1), 1)
+    seen = count.sum(1) > 0
+    return np.nansum(squares[seen] / noise**2, axis=1) / count[seen].sum(1)

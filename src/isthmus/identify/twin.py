@@ -2,7 +2,7 @@
 
     unit7.twin              a zip archive without compression, covered by a hash
       twin.json             robot, hash of its model, the Belief, and one entry per fit
-      unit.json             figures of its motors and its learned forces, if it has any
+      unit.json             figures of its motors, its ground and its learned forces, if it has any
       learned.safetensors   the numbers of those forces
 
 A twin comes after a robot: `on(robot)` is a robot like any other, to simulate, to train and to evaluate on.
@@ -21,7 +21,7 @@ from isthmus.data.episode import plain
 from isthmus.errors import BadInput
 from isthmus.files import atomic_write, content_hash, read_bytes
 from isthmus.sim.actuators import Actuators
-from isthmus.sim.ground import walks
+from isthmus.sim.ground import hardest, walks
 from isthmus.sim.robot import FIGURES, Robot
 from isthmus.sim.table import Forces
 from isthmus.sim.unit import SIZES, Unit
@@ -59,12 +59,14 @@ class Twin:
         return self.belief
 
     def on(self, robot: Robot, where: str) -> Robot:
-        """The robot with this unit's numbers, motors and forces; another robot or another model of it is an error."""
+        """The robot with this unit's numbers, motors, ground and forces; another robot or another model of it is an error."""
         if self.model_hash != robot.model_hash:
             raise BadInput(f"{where} is a twin of another model than that of {robot.name}: it was made of {self.robot}.")
         found = replace(robot, prior=adopt(self.belief, robot.space, where), unit=self.unit)
         if self.unit.ground and not walks(robot):
             raise BadInput(f"{where} has a ground under its feet, and {robot.name} has no feet.")
+        if self.unit.ground and not self.unit.ground.within(hardest(robot)):
+            raise BadInput(f"{where} has ground that is too hard for physics steps of {robot.name}: {self.unit.ground}.")
         Actuators(found.driven, found.contract.target.size, 0.001, frozenset())
         Forces(found, found.model, float(found.model.opt.timestep))
         return found

@@ -171,6 +171,8 @@ def _did(repair: Repair) -> str:
         if done.step.args[0] == "actuator" and done.code == 0:
             if done.result.get("law") != AS_BELIEVED:
                 parts.append(f"the law of its motors was found ({_law(done.result)})")
+        elif done.code == 0 and (ground := done.result.get("ground")):
+            parts.append(f"it was found to walk on ground into which it sinks by {1e3 * ground['sink']:.2g} mm")
         elif done.code == 0:
             parts.append("a force that no number explains was learned")
     return ", ".join(parts) + ", and the policy was trained on the twin"

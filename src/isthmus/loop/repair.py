@@ -2,6 +2,7 @@
 
 outside, inside, sensor, link    numbers are identified; where they leave much, motor laws or a force are learned, too
 physics                          the same, always with a law or a force
+                                 on feet first the ground, if friction is found outside or nothing points at motors
 cannot tell, or a later round    an experiment is made first
 states, or nothing identified    wider worlds
 policy                           longer training
@@ -14,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from pathlib import Path
 
+from isthmus.loop.outcome import moved
 from isthmus.loop.steps import Done, Step
 from isthmus.loop.story import Attempt, Repair, Settings, Story, does
 from isthmus.loop.tuned import tuned
-from isthmus.sim.ground import walks
+from isthmus.sim.ground import surface, walks
 from isthmus.sim.sources import on_joints
 from isthmus.tasks.task import Task
 
@@ -85,17 +87,20 @@ def _learned(
     """The twin with what numbers do not explain, if there is something, and what was tried."""
     after = identified.result["error"]["after"]
     remains = max(after["held_out"] or 0.0, after["fitted"] or 0.0)
-    if last.cause != "physics" and remains < LEFT:
-        return numbers, ()
+    much = last.cause == "physics" or remains >= LEFT
     clue = next((h["clue"] or {} for h in last.why["hypotheses"] if h["cause"] == "physics"), {})
     options, tries = tuned(task.name).ahead, ()
-    if walks(task.robot) and not clue:
+    # Without the right ground its friction bends first, and may make up for nearly all of it.
+    bent = any(m.name in surface(task.robot) for m in moved(identified.result["parameters"]))
+    if walks(task.robot) and (bent or (much and not clue)):
         out = folder / f"{k}-ground.twin"
         args = ("residual", str(numbers), *files, "--only", "ground", "-o", str(out), *options)
         done = yield Step("ground", "find out what ground it walks on", args, (out,))
         if done.code == 0 and out.exists():
             return out, (done,)
         tries = (done,)
+    if not much:
+        return numbers, tries
     motors = on_joints(task.robot) and clue.get("name") not in OF_BODY
     verb = "actuator" if motors else "residual"
     what = "find the law of its motors" if motors else "learn the force that no number explains"

@@ -188,14 +188,15 @@ def _told_learned(done: Done) -> str:
     if done.step.args[0] == "actuator":
         tried = ", ".join(f"{t['law']} {_number(t['held_out'])}" for t in done.result.get("tried", []))
         return f"Laws of the motors, with their error on held-out pieces / noise: {tried}. Kept: {done.result.get('law')}."
+    kept = "kept" if done.result.get("kept") else "not kept"
+    tried = done.result.get("tried")
+    if tried:
+        laws = ", ".join(f"{law} {_number(error.get('held_out'))}" for law, error in tried.items())
+        return f"Grounds, with their error on held-out pieces / noise: {laws}. Soft ground was {kept}."
     error = done.result.get("error", {})
     before, after = ((error.get(k) or {}).get("held_out") for k in ("before", "after"))
     if before is None or after is None:
-        return f"A learned force: {done.failed or 'not tried'}."
-    kept = "kept" if done.result.get("kept") else "not kept"
-    if "ground" in done.step.args:
-        after = done.result["tried"]["soft ground"]["held_out"]
-        return f"Ground that gives way: error on held-out pieces {before:.3g} without and {after:.3g} with it, {kept}."
+        return "A learned force: not tried."
     return f"A learned force: error on held-out pieces {before:.3g} without and {after:.3g} with it, {kept}."
 
 

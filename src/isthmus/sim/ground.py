@@ -27,40 +27,45 @@ IMPRATIO = 100.0
 DAMPING = 0.5
 """Damping ratio of a robot's weight on usual soft ground."""
 STIFFEST, MOST_DAMPING = 1e7, 1e5
-"""N/m and N·s/m that make sense."""
+"""N/m and N·s/m that make sense at all."""
 FIELDS = ("stiffness", "damping")
 
 
 @dataclass(frozen=True)
 class Ground:
     stiffness: float
-    """N/m under one foot."""
+    """N/m at one point of contact: a round foot has one, a flat one several."""
     damping: float
-    """N·s/m under one foot."""
+    """N·s/m there."""
 
     def to_dict(self) -> dict[str, float]:
         return {name: getattr(self, name) for name in FIELDS}
 
+    def within(self, other: Ground) -> bool:
+        """Whether neither figure is larger than that of another ground, but for rounding."""
+        return self.stiffness <= 1.001 * other.stiffness and self.damping <= 1.001 * other.damping
+
+    def __str__(self) -> str:
+        return f"{self.stiffness:.3g} N/m and {self.damping:.3g} N·s/m at a point of contact"
+
     @staticmethod
     def of(fields: Any, where: str) -> Ground:
         """From what `to_dict` gave, as a stranger may have written it."""
-        stiffness, damping = (fields.get(name) if isinstance(fields, Mapping) else None for name in FIELDS)
-        if not isinstance(stiffness, int | float) or not isinstance(damping, int | float):
-            raise BadInput(f"{where}: the ground has two numbers, {' and '.join(FIELDS)}.")
+        stiffness, damping = (_number(fields.get(name) if isinstance(fields, Mapping) else None, where) for name in FIELDS)
         if not 0 < stiffness <= STIFFEST or not 0 < damping <= MOST_DAMPING:
             raise BadInput(f"{where}: ground has at most {STIFFEST:g} N/m and {MOST_DAMPING:g} N·s/m, and more than none.")
-        return Ground(float(stiffness), float(damping))
+        return Ground(stiffness, damping)
 
 
 def sinking(robot: Robot, depth: float, ratio: float = DAMPING) -> Ground:
-    """Ground into which the feet of a robot that stands sink by `depth` m; `ratio` is how its weight is damped on it."""
+    """Ground into which round feet of a robot that stands sink by `depth` m; `ratio` is how its weight is damped on it."""
     mass, load = carried(robot)
     stiffness = load / depth
     return Ground(stiffness, 2.0 * ratio * float(np.sqrt(stiffness * mass)))
 
 
 def sink(robot: Robot, ground: Ground) -> float:
-    """m by which feet sink in while the robot stands."""
+    """m by which round feet sink in while the robot stands."""
     return carried(robot)[1] / ground.stiffness
 
 
@@ -76,6 +81,12 @@ def mobility(robot: Robot) -> float:
     return float(robot.model.body_invweight0[_feet(robot), 0].mean())
 
 
+def hardest(robot: Robot) -> Ground:
+    """Ground that the robot's physics steps can just follow: a point as light as a foot would begin to rattle on it."""
+    w, step = mobility(robot), float(robot.model.opt.timestep)
+    return Ground(min(1.0 / (w * step**2), STIFFEST), min(2.0 / (w * step), MOST_DAMPING))
+
+
 def _feet(robot: Robot) -> list[int]:
     """Bodies of the feet."""
     return [int(robot.model.geom_bodyid[robot.model.geom(foot).id]) for foot in robot.feet]
@@ -84,6 +95,19 @@ def _feet(robot: Robot) -> list[int]:
 def walks(robot: Robot) -> bool:
     """Whether it has feet on the ground that carry its base."""
     return bool(robot.feet and robot.base)
+
+
+def _number(x: Any, where: str) -> float:
+    if not isinstance(x, int | float) or isinstance(x, bool):
+        raise BadInput(f"{where}: the ground has two numbers, {' and '.join(FIELDS)}.")
+    return float(x)
+
+
+def surface(robot: Robot) -> frozenset[str]:
+    """Parameters of its Space that write what the ground or the feet are like to the touch."""
+    fields = ("friction", "solref", "solimp")
+    touch = lambda t: t.startswith("geom:") and t.rpartition("/")[2].partition("[")[0] in fields  # noqa: E731
+    return frozenset(p.name for p in robot.space.params if any(map(touch, p.targets)))
 
 
 def floors(model: mujoco.MjModel) -> np.ndarray:

@@ -102,7 +102,7 @@ def family(stage: Stage, task: Task, belief: Belief) -> Family:
     reality = None
     if stage.unmodelled != Unmodelled():
         if robot.unit:
-            out.append("missing physics does not go together with the motors and forces of a twin")
+            out.append("missing physics does not go together with the motors, ground and forces of a twin")
         else:
             reality = Reality(robot.name, unmodelled=stage.unmodelled)
             reality.check(robot)

@@ -7,6 +7,7 @@ import numpy as np
 
 from isthmus.data.contract import NO_LIMIT
 from isthmus.errors import BadInput, unknown
+from isthmus.sim.ground import walks
 from isthmus.sim.reality import gear as gears
 from isthmus.sim.reality.faults import Wires
 from isthmus.sim.reality.reality import Reality
@@ -44,7 +45,7 @@ def check_physics(reality: Reality, robot: Robot, e: np.ndarray) -> None:
         (("battery_sag", "heating"), robot.motors.drive != "native", "whose motors are those of its model"),
         (("heating",), bool(limits) and max(limits) < NO_LIMIT, "whose largest torque is not known"),
         (("drag", "cable"), bool(robot.base), "which has no base that moves freely"),
-        (("ground_softness",), bool(robot.feet and robot.base), "which has no feet"),
+        (("ground_softness",), walks(robot), "which has no feet"),
         (("rotor_drag", "ground_effect", "thrust_asymmetry"), flies(robot), "which has no rotors"),
     )
     for entries, met, why in needs:
