@@ -137,16 +137,17 @@ def table(rows: Rows) -> str:
         gain = "" if m == "randomized" else f"{_points(success[m] - success['randomized'])} points"
         ahead = "" if m == "longer" else _points(score[m] - score["longer"], 1.0, 3)
         spent = [np.mean([r[what][m] for r in rows]) for what in ("robot", "seconds")]
-        told = f"{_points(success[m])} % | {gain} | {_points(score[m], 1.0, 2)} | {ahead}"
+        told = f"{_points(success[m], inside=(0.0, 1.0))} % | {gain} | {_points(score[m], 1.0, 2)} | {ahead}"
         lines.append(f"| {m} | {told} | {spent[0]:.0f} | {spent[1]:.0f} |")
     return "\n".join(lines)
 
 
-def _points(x: np.ndarray, unit: float = 100.0, digits: int = 0) -> str:
+def _points(x: np.ndarray, unit: float = 100.0, digits: int = 0, inside: tuple[float, float] = (-np.inf, np.inf)) -> str:
+    """Mean and 95 % interval by Student's t, which ends where the values themselves must."""
     mean, reach = x.mean(), np.nan
     if len(x) > 1:
         reach = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
-    value, low, high = (f"{unit * y:.{digits}f}" for y in (mean, mean - reach, mean + reach))
+    value, low, high = (f"{unit * y:.{digits}f}" for y in np.clip([mean, mean - reach, mean + reach], *inside))
     return f"{value} ({low} to {high})"
 
 
