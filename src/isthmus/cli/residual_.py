@@ -224,7 +224,7 @@ def _tell(step: _Step) -> None:
         found = step.fields["ground"]
         show.say(f"The ground gives way: round feet sink in by {1e3 * found['sink']:.2g} mm while it stands.")
         units = {"stiffness": "N/m", "damping": "N·s/m"}
-        rows = [[n, u, f"{found[n]:.3g}", "{:.3g} to {:.3g}".format(*found[f"{n}_interval"])] for n, u in units.items()]
+        rows = [[n, u, f"{found[n]:.4g}", "{:.4g} to {:.4g}".format(*found[f"{n}_interval"])] for n, u in units.items()]
         show.out.print(show.table("", ["at a point of contact", "unit", "found", "90 %"], rows, right=(2, 3)))
         for name in found["at_bounds"]:
             show.say(f"{name} is at the end of what is looked for.")
