@@ -55,6 +55,8 @@ class _Step:
     what: Literal["ground", "force"]
     robot: Robot
     """With it."""
+    error: tuple[float, float]
+    """Of what it was learned from, and of what was held out."""
     kept: bool
     explains: bool
     """Whether nothing but noise is left."""
@@ -92,16 +94,15 @@ def run(args: Args) -> int:
     first = error = _errors(parts, parts.robot)
     steps: list[_Step] = []
     for stage in stages:
-        step = _ground(parts, before) if stage == "ground" else _force(args, parts, error)
+        step = _ground(parts, before, error) if stage == "ground" else _force(args, parts, error)
         steps.append(step)
         if not args.json:
             _tell(step)
         if step.kept:
-            old, error = error, _errors(parts, step.robot)
-            entry = {"recordings": inputs, "learned": step.what, "findings": notes, "error": _changed(old, error)}
+            entry = {"recordings": inputs, "learned": step.what, "findings": notes, "error": _changed(error, step.error)}
             belief = twin.belief if step.what == "force" else step.robot.prior
             twin = replace(twin, unit=step.robot.unit).fitted(belief, entry | {"belief": belief.to_dict()})
-            parts = replace(parts, robot=step.robot)
+            parts, error = replace(parts, robot=step.robot), step.error
         if step.explains and stage != stages[-1]:
             if not args.json:
                 show.say("Nothing but noise is left: no force was learned.")
@@ -159,7 +160,7 @@ def _stages(args: Args, robot: Robot) -> list[Literal["ground", "force"]]:
     return [*(["ground"] if ground else []), *(["force"] if args.only != "ground" else [])]
 
 
-def _ground(parts: Parts, before: Belief) -> _Step:
+def _ground(parts: Parts, before: Belief, error: tuple[float, float]) -> _Step:
     from isthmus.identify.ground import tread
     from isthmus.sim.ground import sink
 
@@ -178,7 +179,9 @@ def _ground(parts: Parts, before: Belief) -> _Step:
         fields["ground"] = found.ground.to_dict() | {"sink": sink(robot, found.ground), "at_bounds": list(found.at_bounds)}
         fields["ground"] |= {f"{name}_interval": list(ends) for name, ends in found.intervals.items()}
     told = ((known.fitted, known.held_out), (soft.fitted, soft.held_out))
-    return _Step("ground", robot, bool(found.ground), (soft if found.ground else known).explains, told, fields)
+    if not found.ground:
+        return _Step("ground", robot, error, False, known.explains, told, fields)
+    return _Step("ground", robot, _errors(parts, robot), True, soft.explains, told, fields)
 
 
 def _force(args: Args, parts: Parts, before: tuple[float, float]) -> _Step:
@@ -196,7 +199,7 @@ def _force(args: Args, parts: Parts, before: tuple[float, float]) -> _Step:
     error = _errors(parts, forced)
     largest = dict(zip(_acted(robot, names), map(float, learned.net.unit), strict=True))
     fields = {"largest": largest, "features": list(feature_names(robot, learned))}
-    return _Step("force", forced, error[1] < before[1], False, (before, error), fields)
+    return _Step("force", forced, error, error[1] < before[1], False, (before, error), fields)
 
 
 def _errors(parts: Parts, robot: Robot) -> tuple[float, float]:
@@ -214,6 +217,8 @@ def _changed(before: tuple[float, float], after: tuple[float, float]) -> dict[st
 
 
 def _tell(step: _Step) -> None:
+    from isthmus.sim.ground import UNITS
+
     what = {"ground": "on soft ground", "force": "with the force"}[step.what]
     rows = [[part, f"{b:.3g}", f"{a:.3g}"] for part, b, a in zip(("learned from", "held out"), *step.told, strict=True)]
     show.out.print(show.table("", ["error / noise", "without", what], rows, right=(1, 2)))
@@ -223,8 +228,7 @@ def _tell(step: _Step) -> None:
     elif step.what == "ground":
         found = step.fields["ground"]
         show.say(f"The ground gives way: round feet sink in by {1e3 * found['sink']:.2g} mm while it stands.")
-        units = {"stiffness": "N/m", "damping": "N·s/m"}
-        rows = [[n, u, f"{found[n]:.4g}", "{:.4g} to {:.4g}".format(*found[f"{n}_interval"])] for n, u in units.items()]
+        rows = [[n, u, f"{found[n]:.4g}", "{:.4g} to {:.4g}".format(*found[f"{n}_interval"])] for n, u in UNITS.items()]
         show.out.print(show.table("", ["at a point of contact", "unit", "found", "90 %"], rows, right=(2, 3)))
         for name in found["at_bounds"]:
             show.say(f"{name} is at the end of what is looked for.")

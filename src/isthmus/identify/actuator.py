@@ -14,11 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isthmus.gap.residual import Residual
 from isthmus.gap.segments import Segments
-from isthmus.gap.starts import costs
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
-from isthmus.identify.descend import FIRST
 from isthmus.identify.fit import fit, free
 from isthmus.identify.ladder import (
     DELAY,
@@ -35,15 +32,15 @@ from isthmus.identify.ladder import (
 )
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
-from isthmus.identify.tried import AS_BELIEVED, Tried, choose, relative
+from isthmus.identify.tried import AS_BELIEVED, Tried, choose, nearest, relative
 from isthmus.sim.learned import Learned
 from isthmus.sim.robot import Robot
 from isthmus.sim.unit import Unit
 from isthmus.world import Belief, Param, Space
 
 NETWORK = "network"
-SPRING, SCANNED, STEPS = f"{FIGURE}spring", 16, 6
-"""Parameter of a law: how stiff a gear is; so many values are looked at before one is fitted, with so many steps of starts."""
+SPRING, SCANNED = f"{FIGURE}spring", 16
+"""Parameter of a law: how stiff a gear is; so many values are looked at before one is fitted."""
 BLOCKS, HELD_OUT = 10, 5
 """Of pieces on a bench, and one in so many of them is held out."""
 Report = Callable[[float], None]
@@ -178,6 +175,4 @@ def _scanned(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray,
     param = robot.space.params[i]
     tries = np.repeat(e[None], SCANNED, axis=0)
     tries[:, i] = np.geomspace(param.low, param.high, SCANNED)
-    residual = Residual(robot, segments, noise, (), threads)
-    xi = np.zeros((len(segments), len(residual.spread)))
-    return tries[int(np.argmin(costs(residual, tries, xi, e, FIRST, STEPS)))]
+    return nearest(robot, segments, noise, tries, e, threads)

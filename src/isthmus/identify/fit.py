@@ -12,7 +12,7 @@ own noise, intervals grow with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -87,13 +87,17 @@ class Fit:
         """The fitted parameters alone."""
         return Belief(self.space, (self.factor(),))
 
-    def factor(self) -> NormalFactor | Particles:
+    def factor(self, names: Sequence[str] | None = None) -> NormalFactor | Particles:
+        """What is believed of the named ones, whatever the others are; by default of all."""
+        names = self.space.names if names is None else tuple(names)
+        at = [self.space.index(name) for name in names]
         if self.draws is not None:
             values = self.space.from_unconstrained(self.draws.z)
             rounded = np.array([[float(f"{v:.{DIGITS}g}") for v in row] for row in values])
-            return Particles(self.space.names, tuple(map(tuple, np.clip(rounded, self.space.low, self.space.high).tolist())))
-        rows = tuple(tuple(float(v) for v in row) for row in self.covariance)
-        return NormalFactor(self.space.names, tuple(float(v) for v in self.z), rows)
+            kept = np.clip(rounded, self.space.low, self.space.high)[:, at]
+            return Particles(names, tuple(map(tuple, kept.tolist())))
+        rows = tuple(tuple(float(v) for v in row) for row in self.covariance[np.ix_(at, at)])
+        return NormalFactor(names, tuple(float(v) for v in self.z[at]), rows)
 
     def correlations(self) -> np.ndarray:
         if self.draws is not None:

@@ -7,23 +7,19 @@ fitted again together with the ground, from what was believed before the recordi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isthmus.gap.residual import Residual
 from isthmus.gap.segments import Segments
-from isthmus.gap.starts import costs
-from isthmus.identify.descend import FIRST
 from isthmus.identify.fit import Fit, fit, free, noises
 from isthmus.identify.ladder import extended
-from isthmus.identify.tried import AS_BELIEVED, Tried, choose, relative
+from isthmus.identify.tried import AS_BELIEVED, Tried, choose, nearest, relative
 from isthmus.sim.bind import resolve
-from isthmus.sim.ground import Ground, hardest, sinking
+from isthmus.sim.ground import UNITS, Ground, hardest, sinking
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Param
-from isthmus.world.factors import Normal
 
 SOFT = "soft ground"
 """Name of the law."""
@@ -31,7 +27,6 @@ SINK, RATIO = 0.03, 0.05
 """m that feet sink in while a robot stands, at most, and the damping ratio, at least."""
 LOOKED = 8, 4
 """Values of stiffness and of damping that are looked at before they are fitted."""
-UNITS = {"stiffness": "N/m", "damping": "N·s/m"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +55,7 @@ def tread(
     report: Callable[[int, float], None] = lambda step, cost: None,
 ) -> Trodden:
     """Try soft ground for a robot on feet, of which `belief` is believed and `before` was before these recordings."""
-    before, now = belief if before is None else before, belief.median()
+    before = belief if before is None else before
     soft = replace(robot, unit=replace(robot.unit, ground=sinking(robot, SINK)))
     names, extra = _again(soft, belief, before), params(soft)
     larger, wide = extended(soft, before, extra)
@@ -71,17 +66,19 @@ def tread(
         return Tried.of(law, {name: found.value(name) for name in names}, *errors), found
 
     # Both from what was believed before, on the same recordings: else the one that was fitted last would seem to be better.
-    worlds = now, before.median()
-    known, _ = tried(AS_BELIEVED, robot, before, _again(robot, belief, before), _best(robot, train, noise, worlds, threads))
+    worlds = np.array([belief.median(), before.median()])
+    start = nearest(robot, train, noise, worlds, worlds[0], threads)
+    known, _ = tried(AS_BELIEVED, robot, before, _again(robot, belief, before), start)
     values = [np.geomspace(p.low, p.high, n) for p, n in zip(extra, LOOKED, strict=True)]
-    tries = [np.array([*e, *ground]) for e in worlds for ground in itertools.product(*values)]
-    better, found = tried(SOFT, larger, wide, (*names, *(p.name for p in extra)), _best(larger, train, noise, tries, threads))
+    tries = np.array([[*e, *ground] for e in worlds for ground in itertools.product(*values)])
+    start = nearest(larger, train, noise, tries, tries[0], threads)
+    better, found = tried(SOFT, larger, wide, (*names, *(p.name for p in extra)), start)
     intervals = {name: found.interval(f"ground_{name}") for name in UNITS}
     bounds = tuple(name for name in UNITS if f"ground_{name}" in found.at_bounds())
     if choose([known, better]) is known:
         return Trodden(None, (known, better), belief, intervals, bounds)
     ground = Ground(*(better.values[p.name] for p in extra))
-    again = [_alone(found, names)] if names else []
+    again = [found.factor(names)] if names else []
     return Trodden(ground, (known, better), belief.put(*noises(robot, found), *again), intervals, bounds)
 
 
@@ -106,17 +103,3 @@ def _again(robot: Robot, belief: Belief, before: Belief) -> tuple[str, ...]:
     names = tuple(n for n in free(robot, before) if n in acts)
     fitted = tuple(n for n in names if belief.interval(n) != before.interval(n))
     return fitted or names
-
-
-def _best(robot: Robot, segments: Segments, noise: np.ndarray, worlds: Sequence[np.ndarray], threads: int) -> np.ndarray:
-    """The world, (all,), that does best."""
-    residual, tries = Residual(robot, segments, noise, (), threads), np.array(worlds)
-    xi = np.zeros((len(segments), len(residual.spread)))
-    return tries[int(np.argmin(costs(residual, tries, xi, tries[0], FIRST, 1)))]
-
-
-def _alone(found: Fit, names: tuple[str, ...]) -> Normal:
-    """What a fit says of some of its numbers, whatever the others are."""
-    at = [found.space.index(name) for name in names]
-    rows = found.covariance[np.ix_(at, at)]
-    return Normal(names, tuple(map(float, found.z[at])), tuple(tuple(map(float, row)) for row in rows))

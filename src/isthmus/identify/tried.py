@@ -9,7 +9,10 @@ import numpy as np
 from scipy import stats
 
 from isthmus.gap.noise import NOISE_ONLY
+from isthmus.gap.residual import Residual
 from isthmus.gap.segments import Segments
+from isthmus.gap.starts import costs
+from isthmus.identify.descend import FIRST
 from isthmus.identify.study import misses
 from isthmus.sim.robot import Robot
 
@@ -19,6 +22,8 @@ LEAST = 0.02
 """A better law takes at least this share off the error …"""
 CHANCE = 0.025
 """… and would seem so by chance at most this often."""
+STEPS = 6
+"""Of starts, where worlds are only looked at."""
 
 
 @dataclass(frozen=True)
@@ -72,3 +77,12 @@ def relative(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray,
     squares, count = misses(robot, segments, noise, [e], threads)[0]
     seen = count.sum(1) > 0
     return np.nansum(squares[seen] / noise**2, axis=1) / count[seen].sum(1)
+
+
+def nearest(
+    robot: Robot, segments: Segments, noise: np.ndarray, worlds: np.ndarray, middle: np.ndarray, threads: int
+) -> np.ndarray:
+    """That of some worlds, (k, all), which predicts best, (all,); starts are moved by derivatives at the one in the middle."""
+    residual = Residual(robot, segments, noise, (), threads)
+    xi = np.zeros((len(segments), len(residual.spread)))
+    return worlds[int(np.argmin(costs(residual, worlds, xi, middle, FIRST, STEPS)))]

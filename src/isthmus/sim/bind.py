@@ -28,8 +28,8 @@ _OBJECTS = {
 LINK_FIELDS = ("action_delay", "sensor_delay")
 SIGNAL_FIELDS = ("bias", "gain", "noise")
 INERTIAL_FIELDS = ("mass", "com", "payload")
-_SURFACE = {"geom_solref": 2, "geom_solimp": 5}
-"""What a unit's own ground takes the place of, with the width of a row."""
+_SURFACE = ("geom_solref", "geom_solimp")
+"""What a unit's own ground takes the place of."""
 KINDS = (*_OBJECTS, "opt", "motor", "link", "signal", "ground")
 
 
@@ -54,7 +54,7 @@ def resolve(space: Space, robot: Robot) -> list[Write]:
             if array.startswith("motor.") and param.how == "set":
                 columns = columns[~_own_figure(robot, array.removeprefix("motor."))[columns]]
             if array in _SURFACE and robot.unit.ground:
-                columns = columns[~np.isin(columns // _SURFACE[array], ground.floors(robot.model))]
+                columns = columns[~np.isin(columns // getattr(robot.model, array).shape[1], ground.floors(robot.model))]
             if len(columns):
                 writes.append(Write(array, columns, i, param.how))
     return writes

@@ -133,18 +133,15 @@ class Engine:
             "signal.bias": np.zeros(width),
             "signal.gain": np.ones(width),
             "signal.noise": np.zeros(width),
+            **{f"link.{name}": np.zeros(1) for name in bind.LINK_FIELDS},
+            **ground.nominal(self.robot),
         }
         arrays = {name: np.tile(row, (n, 1)) for name, row in nominal.items()}
         motors = self.actuators.nominal
         self._motors = np.repeat(np.stack(list(motors.values()))[None], n, axis=0)
         for i, (name, row) in enumerate(motors.items()):
             nominal[f"motor.{name}"], arrays[f"motor.{name}"] = row, self._motors[:, i]
-        for name in bind.LINK_FIELDS:
-            nominal[f"link.{name}"], arrays[f"link.{name}"] = np.zeros(1), np.zeros((n, 1))
-        if self.robot.unit.ground:
-            for name, value in self.robot.unit.ground.to_dict().items():
-                nominal[f"ground.{name}"], arrays[f"ground.{name}"] = np.array([value]), np.full((n, 1), value)
-            self._surface = ground.Surface(self)
+        self._surface = ground.Surface(self) if self.robot.unit.ground else None
         for name in self._varied - set(nominal):
             source = self.model.opt if name.startswith("opt.") else self.model
             nominal[name] = np.array(getattr(source, name.removeprefix("opt.")), dtype=float).ravel()
@@ -174,7 +171,7 @@ class Engine:
 
     def settle_ground(self, ids: np.ndarray) -> None:
         """Write the unit's own ground, if it has one, once masses are settled."""
-        if self.robot.unit.ground:
+        if self._surface:
             self._surface.apply(self.binding.arrays, ids)
 
     def _lend(self, armature: np.ndarray, ids: np.ndarray) -> None:

@@ -15,6 +15,7 @@ import mujoco
 import numpy as np
 
 from isthmus.errors import BadInput
+from isthmus.world import Target
 
 if TYPE_CHECKING:
     from isthmus.sim.engine import Engine
@@ -28,7 +29,11 @@ DAMPING = 0.5
 """Damping ratio of a robot's weight on usual soft ground."""
 STIFFEST, MOST_DAMPING = 1e7, 1e5
 """N/m and N·s/m that make sense at all."""
-FIELDS = ("stiffness", "damping")
+UNITS = {"stiffness": "N/m", "damping": "N·s/m"}
+FIELDS = tuple(UNITS)
+"""Figures of a ground."""
+TOUCH = ("friction", "solref", "solimp")
+"""Fields of a geom that say what it is like to the touch."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +110,8 @@ def _number(x: Any, where: str) -> float:
 
 def surface(robot: Robot) -> frozenset[str]:
     """Parameters of its Space that write what the ground or the feet are like to the touch."""
-    fields = ("friction", "solref", "solimp")
-    touch = lambda t: t.startswith("geom:") and t.rpartition("/")[2].partition("[")[0] in fields  # noqa: E731
-    return frozenset(p.name for p in robot.space.params if any(map(touch, p.targets)))
+    targets = {p.name: map(Target.parse, p.targets) for p in robot.space.params}
+    return frozenset(n for n, ts in targets.items() if any(t.kind == "geom" and t.field in TOUCH for t in ts))
 
 
 def floors(model: mujoco.MjModel) -> np.ndarray:
@@ -123,6 +127,12 @@ def soften(spec: mujoco.MjSpec) -> None:
     for geom in spec.worldbody.geoms:
         if geom.contype or geom.conaffinity:
             geom.priority = first
+
+
+def nominal(robot: Robot) -> dict[str, np.ndarray]:
+    """The figures of a robot's own ground, if it has one, as rows that a Space can write to."""
+    law = robot.unit.ground
+    return {f"ground.{name}": np.array([value]) for name, value in law.to_dict().items()} if law else {}
 
 
 class Surface:
