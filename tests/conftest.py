@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,12 @@ from isthmus.tasks.task import Task
 torch.set_num_threads(1)
 settings.register_profile("isthmus", deadline=None, derandomize=True, database=None)
 settings.load_profile("isthmus")
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays: every run on a robot collects garbage first, and need not look through all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", params=sorted(ROBOTS))

@@ -94,6 +94,13 @@ class StandIn:
     periods: int = 0
     sequence: int = 0
 
+    def __post_init__(self) -> None:
+        self.upright = still(self.contract)
+        self.joints: list[int] = []
+        if self.contract.joints:
+            first, seen = self.contract.slices()["joint_pos"].start, self.contract["joint_pos"]
+            self.joints = [first + seen.component(label) for label in self.contract.target.labels]
+
     @property
     def time(self) -> float:
         return self.periods * self.period
@@ -111,7 +118,10 @@ class StandIn:
             self.pose = command.target.copy()
 
     def values(self) -> np.ndarray:
-        return still(self.contract, self.pose)
+        values = self.upright.copy()
+        if self.joints:
+            values[self.joints] = self.pose
+        return values
 
     def advance(self) -> list[Packet]:
         self.periods += 1

@@ -86,7 +86,10 @@ def initializer(data: onnx.ModelProto, ending: str) -> onnx.TensorProto:
 
 
 def shift(data: onnx.ModelProto, ending: str, change) -> None:
-    found = initializer(data, ending)
+    alter(initializer(data, ending), change)
+
+
+def alter(found: onnx.TensorProto, change) -> None:
     found.CopyFrom(constant(found.name, change(onnx.numpy_helper.to_array(found)).astype(np.float32)))
 
 
@@ -109,7 +112,7 @@ def older_first(data: onnx.ModelProto) -> None:
 
 def twice_a_tick(data: onnx.ModelProto) -> None:
     step = next(n for n in data.graph.node if n.op_type == "Add" and "memory.phase" in n.input and node_feeds(data, n, "Floor"))
-    shift(data, next(i for i in step.input if i != "memory.phase"), lambda x: 2 * x)
+    alter(node_for(data, next(i for i in step.input if i != "memory.phase")).attribute[0].t, lambda x: 2 * x)
 
 
 def node_feeds(data: onnx.ModelProto, node: onnx.NodeProto, op: str) -> bool:

@@ -82,8 +82,8 @@ def test_a_robot_like_its_model_has_nothing_wrong(player):
     ("tables", "cause", "name"),
     [
         ({"params": {"joint_friction": 0.35}}, "outside", "joint_friction"),
-        ({"params": {"strength": 0.6}}, "outside", "strength"),
-        ({"sensors": {"joint_vel_scale": 1.2}}, "sensor", "joint_vel gain"),
+        pytest.param({"params": {"strength": 0.6}}, "outside", "strength", marks=pytest.mark.slow),
+        pytest.param({"sensors": {"joint_vel_scale": 1.2}}, "sensor", "joint_vel gain", marks=pytest.mark.slow),
         pytest.param(
             {"unmodelled": {"stribeck": {"static": 0.4, "coulomb": 0.05, "velocity": 0.5}}},
             "physics",
@@ -107,6 +107,7 @@ def test_a_number_outside_is_found_with_its_value(player):
     assert clue.value == pytest.approx(0.35, abs=0.06)
 
 
+@pytest.mark.slow
 def test_a_search_from_short_pieces_is_never_worse(player):
     found = tracks([real(player, unmodelled={"backlash": 0.03})], PENDULUM.contract, TICK)
     at = fitted(PENDULUM, found, PENDULUM.prior)

@@ -19,7 +19,7 @@ WORLDS, TICKS = 256, 40
 ROBOT = ("numpy", "onnxruntime", "eclipse-zenoh", "mcap", "protobuf")
 """What a robot's own computer needs."""
 PACKAGES = (
-    *("mujoco", "torch", "safetensors", "onnx", "onnxscript", "viser"),
+    *("mujoco", "torch", "safetensors", "onnx", "viser"),
     *("tensorboard", "scipy", "matplotlib", "pyarrow", "rosbags"),
 )
 EXTRAS = {"gymnasium": "gymnasium", "stable_baselines3": "stable-baselines3", "rsl_rl": "rsl-rl-lib"}

@@ -37,7 +37,7 @@ VERBS = {
 }
 
 LAB = (
-    *("cma", "duckdb", "matplotlib", "mujoco", "mujoco_menagerie", "torch", "onnx", "onnxscript"),
+    *("cma", "duckdb", "matplotlib", "mujoco", "mujoco_menagerie", "torch", "onnx"),
     *("safetensors", "scipy", "tensorboard", "trimesh", "viser"),
 )
 """Packages that a robot's own computer does without."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 from isthmus.errors import BadInput, unknown
@@ -154,11 +155,12 @@ class Contract:
 
     def slices(self) -> dict[str, slice]:
         """Where each signal is when all are put side by side."""
-        found, at = {}, 0
-        for signal in self.signals:
-            found[signal.name] = slice(at, at + signal.size)
-            at += signal.size
-        return found
+        return dict(self._slices)
+
+    @cached_property
+    def _slices(self) -> tuple[tuple[str, slice], ...]:
+        ends = list(accumulate((s.size for s in self.signals), initial=0))
+        return tuple((s.name, slice(*place)) for s, place in zip(self.signals, pairwise(ends), strict=True))
 
     @staticmethod
     def from_dict(data: Any, where: str = "the contract") -> Contract:

@@ -209,7 +209,6 @@ def _undisturbed() -> Iterator[None]:
     """No garbage collection in between, and other threads give way quickly."""
     interval = sys.getswitchinterval()
     gc.collect()
-    gc.freeze()
     gc.disable()
     sys.setswitchinterval(2e-4)
     try:
@@ -217,4 +216,3 @@ def _undisturbed() -> Iterator[None]:
     finally:
         sys.setswitchinterval(interval)
         gc.enable()
-        gc.unfreeze()

@@ -172,11 +172,9 @@ class _States:
             reader, model = StateReader(self.robot), self.robot.model
             n, k = len(self.y), len(self.ticks)
             q, v = np.full((n, k, model.nq), np.nan), np.full((n, k, model.nv), np.nan)
-            for i in range(n):
-                for j, t in enumerate(self.ticks):
-                    around = self.y[i, t - HALF : t + HALF + 1]
-                    if np.isfinite(around[HALF]).any():
-                        q[i, j], v[i, j] = reader.guess(around)
+            for i, y in enumerate(self.y):
+                there = np.isfinite(y[self.ticks]).any(axis=1)
+                q[i, there], v[i, there] = reader.at(y, self.ticks[there])
             self._found = q, v
         return self._found
 

@@ -126,7 +126,7 @@ def _stretch(
     first, part = slice(charge.start, begin), slice(begin, charge.stop)
     asked = commands(controller, episode)
     past = np.maximum(begin - 1 - np.arange(past_kept(robot)), 0)
-    qpos, qvel = reader.guess(track.measured[begin - HALF : begin + HALF + 1])
+    (qpos,), (qvel,) = reader.at(track.measured, np.array([begin]))
     return Stretch(
         recording=track.recording,
         start=track.start + begin / robot.contract.rate,

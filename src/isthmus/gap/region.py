@@ -60,8 +60,7 @@ def _region(robot: Robot, learned: Learned, found: Sequence[Track], most: int = 
 def _body(robot: Robot, learned: Learned, track: Track, ticks: np.ndarray) -> np.ndarray:
     """(looks, features) with states guessed from the signals, and torques as the motors' law has them."""
     reader, states = body_reader(robot, robot.model, learned.names), StateReader(robot)
-    guesses = [states.guess(track.measured[t - HALF : t + HALF + 1]) for t in ticks]
-    qpos, qvel = (np.array(part) for part in zip(*guesses, strict=True))
+    qpos, qvel = states.at(track.measured, ticks)
     torque, _, _ = motor_signals(robot, track.measured[None], track.target[None])
     return reader.read(qpos, qvel, torque[0, ticks])
 

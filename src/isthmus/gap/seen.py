@@ -19,8 +19,7 @@ def states(robot: Robot, measured: np.ndarray, otherwise: np.ndarray) -> np.ndar
     """(T, nq) that signals of T + 2 HALF ticks, (T + 2 HALF, width), tell; what they do not from `otherwise`, (T, nq)."""
     filled = np.stack([bridged(column) for column in measured.T], axis=1)
     seen, reader, rate = columns(robot, filled), StateReader(robot), robot.contract.rate
-    guesses = [reader.guess(filled[t : t + 2 * HALF + 1]) for t in range(len(otherwise))]
-    qpos, qvel = (np.array(rows) for rows in zip(*guesses, strict=True))
+    qpos, qvel = reader.at(filled, HALF + np.arange(len(otherwise)))
     places = lost_bases(robot, seen) if robot.feet else []
     told = seen | {q + i for q, _ in places for i in range(3)}
     rest = [q for q in range(qpos.shape[1]) if q not in told]

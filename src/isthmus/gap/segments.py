@@ -71,12 +71,12 @@ def cut(found: Sequence[Track], robot: Robot, ticks: int, every: int = 0) -> Seg
     lying = 0
     for track in found:
         down = fallen(robot, track.measured)
-        for first in range(HALF, len(track) - ticks, every):
-            if down[first - HALF : first + ticks + 1].any():
-                lying += 1
-                continue
+        firsts = np.arange(HALF, len(track) - ticks, every)
+        lies = np.array([down[first - HALF : first + ticks + 1].any() for first in firsts], bool)
+        lying += int(lies.sum())
+        firsts = firsts[~lies]
+        for first, qpos, qvel in zip(firsts.tolist(), *reader.at(track.measured, firsts), strict=True):
             past = np.maximum(first - 1 - np.arange(kept), 0)
-            qpos, qvel = reader.guess(track.measured[first - HALF : first + HALF + 1])
             window = slice(first, first + ticks)
             rows.append(
                 (
@@ -111,7 +111,7 @@ def fallen(robot: Robot, measured: np.ndarray) -> np.ndarray:
 
 
 class StateReader:
-    """From a few ticks of signals to qpos and qvel at the middle one."""
+    """From signals to the states that they tell."""
 
     def __init__(self, robot: Robot):
         self.robot, self.model = robot, robot.model
@@ -123,26 +123,29 @@ class StateReader:
         self._bases = [(int(self.model.jnt_qposadr[j]), int(self.model.jnt_dofadr[j])) for j in free]
         self._feet = [mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_GEOM, name) for name in robot.feet]
 
-    def guess(self, around: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        m = self.model
-        value, slope = _local(around, self.robot.contract.rate)
-        qpos, qvel = np.array(self.robot.home), np.zeros(m.nv)
-        known_q, known_v = np.zeros(m.nq, bool), np.zeros(m.nv, bool)
+    def at(self, measured: np.ndarray, ticks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """qpos, (k, nq), and qvel, (k, nv), at k ticks of signals, (T, width), by HALF ticks to either side of each."""
+        m, k = self.model, len(ticks)
+        value, slope = _local(measured[ticks[:, None] + np.arange(-HALF, HALF + 1)], self.robot.contract.rate)
+        qpos, qvel = np.tile(np.array(self.robot.home), (k, 1)), np.zeros((k, m.nv))
+        known_q, known_v = np.zeros((k, m.nq), bool), np.zeros((k, m.nv), bool)
         for array, columns, where in self._direct:
-            good = np.isfinite(value[where])
+            told, good = value[:, where], np.isfinite(value[:, where])
             if array == "qpos":
-                qpos[columns] = np.where(good, value[where], qpos[columns])
-                known_q[columns] = good
+                qpos[:, columns] = np.where(good, told, qpos[:, columns])
+                known_q[:, columns] = good
             elif array == "qvel":
-                qvel[columns] = np.where(good, value[where], 0.0)
-                known_v[columns] = good
+                qvel[:, columns] = np.where(good, told, 0.0)
+                known_v[:, columns] = good
         for array, columns, where in self._direct:
-            for column, rate in zip(columns, slope[where], strict=True):
-                if array == "qpos" and np.isfinite(rate) and (dof := self._dofs[column]) >= 0 and not known_v[dof]:
-                    qvel[dof], known_v[dof] = rate, True
-        mujoco.mj_normalizeQuat(m, qpos)
-        for q, v in self._bases:
-            self._stand(qpos, qvel, q, v, known_q, known_v)
+            for column, rate in zip(columns, slope[:, where].T, strict=True):
+                if array == "qpos" and (dof := self._dofs[column]) >= 0:
+                    new = np.isfinite(rate) & ~known_v[:, dof]
+                    qvel[new, dof], known_v[new, dof] = rate[new], True
+        for i in range(k):
+            mujoco.mj_normalizeQuat(m, qpos[i])
+            for q, v in self._bases:
+                self._stand(qpos[i], qvel[i], q, v, known_q[i], known_v[i])
         return qpos, qvel
 
     def _stand(self, qpos: np.ndarray, qvel: np.ndarray, q: int, v: int, known_q: np.ndarray, known_v: np.ndarray) -> None:
@@ -167,6 +170,6 @@ class StateReader:
 
 
 def _local(around: np.ndarray, rate: float) -> tuple[np.ndarray, np.ndarray]:
-    """Value and slope per second at the middle of a few ticks, (width,) each, of the parabola through them."""
+    """Value and slope per second at the middle of k times a few ticks, (k, width) each, of the parabola through them."""
     value = VALUE @ around
-    return np.where(np.isfinite(value), value, around[HALF]), SLOPE @ around * rate
+    return np.where(np.isfinite(value), value, around[:, HALF]), SLOPE @ around * rate

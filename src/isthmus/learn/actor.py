@@ -138,8 +138,7 @@ class Actor(nn.Module):
             parts.append(kept["base_target"] - self.default)
         frame = torch.cat([*parts, memory["action"]], dim=1)[:, None]
         shifted = torch.cat([memory["frames"][:, 1:], frame], dim=1)
-        filled = frame.expand(-1, self.shape.depth, -1)
-        frames = kept["frames"] = torch.where(memory["started"][:, :, None] > 0.5, shifted, filled)
+        frames = kept["frames"] = torch.where(memory["started"][:, :, None] > 0.5, shifted, frame)
         kept["started"] = torch.ones_like(memory["started"])
         seen = [frames[:, -self.shape.policy.history :].flatten(1), *(signals[s.name] for s in self.shape.told)]
         if self.estimator is not None:
