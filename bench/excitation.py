@@ -22,8 +22,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import t as student
 
+from bench.spread import spread
 from isthmus.errors import BadInput
 from isthmus.identify.courses import Waves
 from isthmus.identify.excite import Experiment, Judge, excite
@@ -89,9 +89,7 @@ def widths(prior: Prior, told: np.ndarray) -> dict[str, np.ndarray]:
 
 def ratio(rows: np.ndarray) -> dict[str, float]:
     """Mean and 95 % interval of ratios whose logs are rows (draws,)."""
-    mean, n = rows.mean(), len(rows)
-    off = student.ppf(0.975, n - 1) * rows.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
-    return {"ratio": float(np.exp(mean)), "low": float(np.exp(mean - off)), "high": float(np.exp(mean + off))}
+    return dict(zip(("ratio", "low", "high"), np.exp(spread(rows)).tolist(), strict=True))
 
 
 def needed(rows: np.ndarray) -> float:

@@ -26,8 +26,8 @@ from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
+from bench.spread import spread
 from isthmus.cli.loop_ import command
 from isthmus.errors import BadInput
 from isthmus.files import write_json
@@ -144,10 +144,7 @@ def table(rows: Rows) -> str:
 
 def _points(x: np.ndarray, unit: float = 100.0, digits: int = 0, inside: tuple[float, float] = (-np.inf, np.inf)) -> str:
     """Mean and 95 % interval by Student's t, which ends where the values themselves must."""
-    mean, reach = x.mean(), np.nan
-    if len(x) > 1:
-        reach = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
-    value, low, high = (f"{unit * y:.{digits}f}" for y in np.clip([mean, mean - reach, mean + reach], *inside))
+    value, low, high = (f"{unit * y:.{digits}f}" for y in np.clip(spread(x), *inside))
     return f"{value} ({low} to {high})"
 
 
