@@ -1,6 +1,6 @@
 """Physics that a model lacks, planted in a reality and learned from its recordings: everything behind docs/results/missing.md.
 
-    python -m bench.missing -o runs/missing                    all cases, an hour on two cores
+    python -m bench.missing -o runs/missing                    all cases, three hours on two cores
     python -m bench.missing -o runs/missing stribeck drag      some of them
     python -m bench.missing -o runs/missing --only find        without the policies
 

@@ -20,6 +20,7 @@ from isthmus.deploy.controller import Controller
 from isthmus.errors import BadInput
 from isthmus.files import content_hash
 from isthmus.learn import export as export_module
+from isthmus.learn.actor import Actor
 from isthmus.learn.export import TOLERANCE
 
 
@@ -70,6 +71,14 @@ def test_export_checks_a_thousand_ticks_and_every_kind_of_signal(exported):
     assert exported.checked["checks"].keys() == {"recorded", "extreme", "boundary", "ramp"}
     assert 0.0 < max(exported.checked["checks"].values()) == exported.checked["worst"] <= TOLERANCE
     assert exported.checked["hash"] == Controller.load(exported.path).hash == content_hash(exported.path.read_bytes())
+
+
+def test_a_policy_that_decides_by_its_signals_is_not_exported(exported, monkeypatch):
+    """A graph has one of its two ways only, and signals of the other may be rare."""
+    act = Actor.act
+    monkeypatch.setattr(Actor, "act", lambda self, x: act(self, x) if float(x.abs().max()) < 1e30 else -act(self, x))
+    with pytest.raises(BadInput, match="takes another way for other signals"):
+        export_module.graph_bytes(exported.actor)
 
 
 def test_the_manifest_says_what_the_run_was(exported):

@@ -12,8 +12,9 @@ from isthmus.data.episode import Episode
 from isthmus.errors import BadInput
 from isthmus.gap.horizon import horizon
 from isthmus.gap.noise import floor
+from isthmus.gap.parabola import HALF
 from isthmus.gap.residual import Components, Residual
-from isthmus.gap.segments import cut
+from isthmus.gap.segments import StateReader, cut
 from isthmus.gap.tangent import integrate
 from isthmus.gap.tracks import own_rate, tracks
 from isthmus.identify.descend import descend
@@ -36,6 +37,21 @@ def planted(request):
     robot = get_robot(request.param)
     e = robot.prior.sample(RNG(1), 1)[0]
     return robot, e, record(robot, e, waves(robot, 4.0))
+
+
+@pytest.mark.parametrize("name", ["pendulum", "go1"])
+def test_a_state_does_not_depend_on_which_others_are_read(name):
+    robot = get_robot(name)
+    y = record(robot, robot.prior.median(), waves(robot, 0.5, size=0.05)).signals
+    y = np.concatenate([y[s.name] for s in robot.contract.signals], axis=1)
+    y[5:8, :2] = np.nan
+    y[9, -1] = np.nan
+    reader, ticks = StateReader(robot), np.array([HALF, 6, 9, 12, len(y) - HALF - 1])
+    together, alone = reader.at(y, ticks), [reader.at(y, ticks[[i]]) for i in range(len(ticks))]
+    for part in range(2):
+        assert np.isfinite(together[part]).all()
+        assert np.array_equal(together[part], np.concatenate([row[part] for row in alone]))
+    assert reader.at(y, ticks[:0])[0].shape == (0, robot.model.nq)
 
 
 def test_in_the_true_world_nothing_is_left(planted):

@@ -195,7 +195,7 @@ def wants(drive: Drive, kind: str, rng: np.random.Generator) -> np.ndarray:
     st.sampled_from([10, 40]),
     st.integers(0, 400),
 )
-@settings(max_examples=30)
+@settings(max_examples=60)
 def test_whatever_happens_the_guard_keeps_its_promises(name, script, seed, warm, stop_at):
     rng = np.random.default_rng(seed)
     drive = Drive(name)

@@ -220,7 +220,7 @@ def test_any_json_is_a_space_or_bad_input(data):
     read_or_refuse(Space.from_dict, data)
 
 
-@settings(max_examples=80)
+@settings(max_examples=200)
 @given(st.just(GOOD_SPACE) | JSON, st.lists(FACTOR, max_size=2), ANY)
 def test_any_json_is_a_belief_or_bad_input(space, factors, other):
     read_or_refuse(Belief.from_dict, {"kind": "belief", "space": space, "factors": factors})
@@ -230,7 +230,7 @@ def test_any_json_is_a_belief_or_bad_input(space, factors, other):
 FACTORS = [f.to_dict() for b in BELIEFS.values() for f in b.factors]
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(st.sampled_from(FACTORS), st.data())
 def test_one_broken_field_of_a_factor_is_bad_input(row, data):
     key = data.draw(st.sampled_from(sorted(row)))

@@ -173,11 +173,11 @@ class Estimator(nn.Module):
 
     def beside(self, z: Tensor) -> Tensor:
         """From one below the other to side by side, (2 n, k) -> (n, 2 k)."""
-        return torch.cat(z.chunk(2), dim=1) if self.mirrored else z
+        return torch.cat(z.split(z.shape[0] // 2), dim=1) if self.mirrored else z
 
     def below(self, z: Tensor) -> Tensor:
         """The inverse of `beside`."""
-        return torch.cat(z.chunk(2, dim=1)) if self.mirrored else z
+        return torch.cat(z.split(z.shape[1] // 2, dim=1)) if self.mirrored else z
 
     def forward(self, frames: Tensor, memory: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         """The estimate after `frames`, (n, H, frame), the newest last: (n, outputs), and what to remember."""

@@ -32,6 +32,9 @@ from isthmus.tasks.env import Env
 TOLERANCE = 1e-5
 TICKS, EXTREME_TICKS = 1000, 100
 OPSET = 18
+"""Version of ONNX's operators; every onnxruntime that a robot may have reads it."""
+BRANCHES = tuple(f"Converting a tensor to a Python {kind}" for kind in ("boolean", "float", "number"))
+"""How the exporter warns of a decision that it cannot see."""
 
 Signals = dict[str, Tensor]
 
@@ -58,13 +61,16 @@ def graph_bytes(actor: Actor) -> bytes:
     names_in = [*graph.signals, *(f"memory.{k}" for k in graph.memory)]
     names_out = [actor.shape.target.name, *(f"next.{k}" for k in graph.memory)]
     written = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        # The exporter that traces, a hundred times faster than the one that compiles (dynamo=True): an actor has no branches,
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        # The exporter that traces, some twenty times faster than the one that compiles (dynamo=True): an actor has no branches,
         # its graph is for one world, and `compare` is the judge.
         torch.onnx.export(
             graph, tuple(example), written, input_names=names_in, output_names=names_out, dynamo=False, opset_version=OPSET
         )
+    branch = next((str(w.message) for w in told if str(w.message).startswith(BRANCHES)), "")
+    if branch:
+        raise BadInput(f"the policy takes another way for other signals, of which a graph would have one only: {branch}")
     return _with_all_inputs(written.getvalue(), dict(zip(names_in, example, strict=True)))
 
 
