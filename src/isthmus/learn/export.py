@@ -11,7 +11,7 @@ has no hidden state.
 
 from __future__ import annotations
 
-import io
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,18 +60,19 @@ def graph_bytes(actor: Actor) -> bytes:
     example = [torch.zeros(1, s.size) for s in actor.shape.signals] + list(actor.memory(1).values())
     names_in = [*graph.signals, *(f"memory.{k}" for k in graph.memory)]
     names_out = [actor.shape.target.name, *(f"next.{k}" for k in graph.memory)]
-    written = io.BytesIO()
-    with warnings.catch_warnings(record=True) as told:
+    with tempfile.TemporaryDirectory() as scratch, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
+        path = Path(scratch) / "controller.onnx"
         # The exporter that traces, some twenty times faster than the one that compiles (dynamo=True): an actor has no branches,
         # its graph is for one world, and `compare` is the judge.
         torch.onnx.export(
-            graph, tuple(example), written, input_names=names_in, output_names=names_out, dynamo=False, opset_version=OPSET
+            graph, tuple(example), path, input_names=names_in, output_names=names_out, dynamo=False, opset_version=OPSET
         )
+        written = path.read_bytes()
     branch = next((str(w.message) for w in told if str(w.message).startswith(BRANCHES)), "")
     if branch:
         raise BadInput(f"the policy takes another way for other signals, of which a graph would have one only: {branch}")
-    return _with_all_inputs(written.getvalue(), dict(zip(names_in, example, strict=True)))
+    return _with_all_inputs(written, dict(zip(names_in, example, strict=True)))
 
 
 def _with_all_inputs(graph: bytes, inputs: Signals) -> bytes:
