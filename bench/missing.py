@@ -166,9 +166,10 @@ def cases(walker: Path | None) -> dict[str, Case]:
             {"rotor_drag": 0.06},
             ("residual",),
             flown,
-            0.5,
+            0.2,
             "crazyflie/hover",
             1_000_000,
+            fitted=(0, 1),
             onward=True,
         ),
     }

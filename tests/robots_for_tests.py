@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import onnx
@@ -94,12 +95,17 @@ class StandIn:
     periods: int = 0
     sequence: int = 0
 
-    def __post_init__(self) -> None:
-        self.upright = still(self.contract)
-        self.joints: list[int] = []
-        if self.contract.joints:
-            first, seen = self.contract.slices()["joint_pos"].start, self.contract["joint_pos"]
-            self.joints = [first + seen.component(label) for label in self.contract.target.labels]
+    @cached_property
+    def upright(self) -> np.ndarray:
+        return still(self.contract)
+
+    @cached_property
+    def joints(self) -> list[int]:
+        """Columns of the joints behind the targets."""
+        if not self.contract.joints:
+            return []
+        first, seen = self.contract.slices()["joint_pos"].start, self.contract["joint_pos"]
+        return [first + seen.component(label) for label in self.contract.target.labels]
 
     @property
     def time(self) -> float:

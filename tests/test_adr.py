@@ -246,6 +246,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(evaluate, "evaluate", lambda task, actor, worlds, **rest: whole(task, actor, worlds=4, **rest))
 
 
+@pytest.mark.slow
 def test_a_run_stopped_and_resumed_equals_one_that_never_was(tmp_path, capsys, quick):
     options = ("train", "pendulum/swingup", "--adr", "--worlds", 16)
     assert call(capsys, *options, "-o", tmp_path / "whole", "--steps", 4_000)[0] == 0

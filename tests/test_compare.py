@@ -53,6 +53,7 @@ def test_two_policies_meet_the_same_worlds_commands_and_forces(name):
     assert ended > 0
 
 
+@pytest.mark.slow
 def test_a_twin_brings_its_motors_and_no_run_does(capsys, tiny, short, tmp_path):
     """Which run is named first, or what it trained on, changes nothing; the twin that is asked for does."""
     robot = get_task(PENDULUM).robot

@@ -202,6 +202,7 @@ def test_the_noise_of_a_signal_is_that_of_its_quiet_moments():
 # 27: encoders ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_encoder_with_a_calibration_offset_is_diagnosed(swing):
     why = explained(PENDULUM, swing, recorded(PENDULUM, swing, sensors={"encoder_offset": {"hinge": 0.15}}))
     assert "A sensor is wrong: joint_pos bias" in why.headline

@@ -93,7 +93,11 @@ def test_estimates_in_learning_are_those_of_the_rollout(tmp_path, kind):
 
 @pytest.mark.parametrize(
     ("method", "kind"),
-    [("student", "memory"), pytest.param("student", "window", marks=pytest.mark.slow), ("rma", "slow memory")],
+    [
+        ("student", "memory"),
+        pytest.param("student", "window", marks=pytest.mark.slow),
+        pytest.param("rma", "slow memory", marks=pytest.mark.slow),
+    ],
 )
 def test_a_student_comes_to_do_what_its_teacher_does(tmp_path, method, kind):
     made = distiller(tmp_path, "cartpole/balance", method, kind, replace(SMALL, worlds=48, minibatch=192))

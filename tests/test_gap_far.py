@@ -149,6 +149,7 @@ def run(capsys, *args) -> tuple[int, dict]:
     return code, json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_report(files, capsys):
     pages, records = [], []
     for name in ("one.html", "two.html"):

@@ -52,6 +52,7 @@ def test_exchanged_delays_are_both_believed_and_their_sum_is_found(legs, moved):
     assert [d.text for d in found.undetermined()] == ["only the sum of sensor_delay and action_delay is determined."]
 
 
+@pytest.mark.slow
 def test_one_delay_is_found_where_the_other_is_known(legs, world, moved):
     low, high = fitted(legs, moved, BOTH[:1], world).interval(BOTH[0], 0.9)
     assert PLANTED[0] - 0.0015 < low < high < PLANTED[0] + 0.0015

@@ -344,7 +344,8 @@ def test_intervals_are_counted_and_interrupted_runs_go_on(tmp_path):
 def test_a_rank_is_where_the_truth_lies_in_the_belief():
     z, p = np.array([0.3, -0.2]), Prior(_space(2), np.zeros(2), np.eye(2))
     covariance = np.diag([0.04, 0.09])
-    found = Fit(p.space, p.space.from_unconstrained(z), z, covariance, np.eye(2), p, np.ones(1), np.zeros((1, 2)), 0.0, 1)
+    noise, starts = np.ones(1), np.zeros((1, 2))
+    found = Fit(p.space, p.space.from_unconstrained(z), z, covariance, np.eye(2), p, noise, noise, starts, 0.0, 1)
     truth = p.space.from_unconstrained(z + 0.2 * np.array([1.0, -1.0]))
     ranks = [judged["rank"] for judged in coverage.judged(found, truth).values()]
     assert ranks == pytest.approx([norm.cdf(1.0), norm.cdf(-2 / 3)])

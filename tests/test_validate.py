@@ -134,6 +134,7 @@ def test_broken_protocols_are_one_sentence(folder, capsys, text, says):
 # Campaigns ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_good_controller_passes_and_a_broken_one_fails_with_its_worst_worlds(folder, capsys):
     code, found = said(
         capsys, str(folder / "good.controller"), "--protocol", "bench", "--stages", "nominal", "-o", str(folder / "a.html")

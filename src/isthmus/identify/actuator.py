@@ -16,7 +16,7 @@ import numpy as np
 
 from isthmus.gap.segments import Segments
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
-from isthmus.identify.fit import fit, free
+from isthmus.identify.fit import fit, free, noises
 from isthmus.identify.ladder import (
     DELAY,
     FIGURE,
@@ -119,8 +119,9 @@ def climb(
     """Where no torque was measured; also what is then believed of the robot's own parameters. `ladder` names laws to try.
 
     The robot's own figures of its motors are searched again with every law, whatever was believed of them: a fit without the
-    right law has bent them to make up for it. In the end all numbers are fitted once more, with the law in force, to what was
-    believed `before` these recordings, by default `belief`: only then does the belief know which of them go together.
+    right law has bent them to make up for it. All other numbers are, too, with the law that is chosen, from what was believed
+    `before` these recordings, by default `belief`; in the end they are fitted once more with all of the law in force: only then
+    does the belief know which of them go together.
     """
     labels = tuple(labels)
     own = tuple(n for n in owned(robot) if n in free(robot, belief))
@@ -150,6 +151,10 @@ def climb(
             break
     base = choose(tried)
     extra, e = found[base.name]
+    first, numbers = belief if before is None else before, free(robot, belief)
+    if base is not tried[0] and numbers:
+        base, e = _together(base, extra, e, robot, reopened(first, own), numbers, (train, held), noise, threads)
+        tried = [base if t.name == base.name else t for t in tried]
     motors = settled(robot, extra, base.values)
     here = replace(robot, unit=replace(robot.unit, motors=motors))
     world = e[: len(robot.space)]
@@ -162,12 +167,35 @@ def climb(
         if (chosen := choose([base, tried[-1]])) is not base:
             here, network = forced, learned
     actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise")
-    if chosen is tried[0] or not (names := free(robot, belief)):
+    if chosen is tried[0] or not numbers:
         return actuator, belief
     report((len(ladder) + 1) / (len(ladder) + 2))
-    wide = reopened(belief if before is None else before, own)
-    again = fit(here, train, wide, noise, names, start=world, rounds=2, threads=threads)
-    return actuator, belief.put(again.factor())
+    again = fit(here, train, reopened(first, own), noise, numbers, start=world, rounds=2, threads=threads)
+    return actuator, belief.put(again.factor(), *noises(robot, again))
+
+
+def _together(
+    law: Tried,
+    extra: tuple[Param, ...],
+    e: np.ndarray,
+    robot: Robot,
+    belief: Belief,
+    numbers: tuple[str, ...],
+    parts: tuple[Segments, Segments],
+    noise: np.ndarray,
+    threads: int,
+) -> tuple[Tried, np.ndarray]:
+    """A law that was found at `e`, with all numbers fitted beside its figures: masses and the like were found without it.
+
+    Once from there and once from what is believed, since numbers that were bent to make up for a law may be far away.
+    """
+    larger, wide = extended(robot, belief, extra)
+    names = (*numbers, *(p.name for p in extra))
+    starts = (e, np.concatenate([belief.median(), e[len(robot.space) :]]))
+    fits = [fit(larger, parts[0], wide, noise, names, start=start, rounds=2, threads=threads) for start in starts]
+    e = min(fits, key=lambda found: found.cost).e
+    miss = [relative(larger, part, noise, e, threads) for part in parts]
+    return Tried.of(law.name, {n: float(e[larger.space.index(n)]) for n in law.values}, *miss), e
 
 
 def _scanned(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, i: int, threads: int) -> np.ndarray:

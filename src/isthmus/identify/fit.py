@@ -66,6 +66,8 @@ class Fit:
     prior: Prior
     noise: np.ndarray
     """(components,) σ that the fit ended with."""
+    floor: np.ndarray
+    """(components,) σ that it began with: that of the signals by themselves."""
     starts: np.ndarray
     """(S, 2 nv) moves of the segments' starts, in units of their spread with that noise."""
     cost: float
@@ -158,6 +160,7 @@ def fit(
         information=told,
         prior=before,
         noise=residual.noise,
+        floor=noise,
         starts=at.xi,
         cost=at.cost + float(np.nansum(residual.seen.sum((0, 1)) * np.log(residual.noise / noise))),
         steps=steps,
@@ -213,16 +216,16 @@ def remaining(residual: Residual, found: Normal, before: Prior) -> np.ndarray:
 
 
 def posterior(robot: Robot, found: Fit, before: Belief) -> Belief:
-    """The Belief about the whole robot: fitted parameters as found, noises as left over, all others as before."""
+    """The Belief about the whole robot: fitted parameters as found, noises as they show, all others as before."""
     return before.put(found.factor(), *noises(robot, found))
 
 
 def noises(robot: Robot, found: Fit) -> list[Fixed]:
-    """Of the signals, as a fit left them."""
+    """Of the sensors: what a fit leaves, and no more than the signals show by themselves. The rest is what the model lacks."""
     components = Components(robot.contract)
     fixed = []
     for name, signal in noise_params(robot.space).items():
-        left = found.noise[[i for i, c in enumerate(components.all) if c.signal == signal]]
+        left = np.fmin(found.noise, found.floor)[[i for i, c in enumerate(components.all) if c.signal == signal]]
         if np.isfinite(left).any():
             param = robot.space[name]
             fixed.append(Fixed(name, float(np.clip(np.sqrt(np.nanmean(left**2)), param.low, param.high))))
