@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,6 +58,14 @@ def test_the_noise_is_found_with_it(pendulum, swung, found):
     e = swung[1]
     wanted = [e[pendulum.space.index(n)] for n in ("joint_pos_noise", "joint_vel_noise")]
     assert found.fit.noise == pytest.approx(wanted, rel=0.15)
+
+
+def test_sensors_are_no_noisier_than_signals_whatever_a_model_lacks(pendulum, found):
+    """What no number explains is not their noise."""
+    floor, names = found.fit.floor, list(noise_params(pendulum.space))
+    for factor, wanted in ((10.0, floor), (0.5, 0.5 * floor)):
+        after = posterior(pendulum, replace(found.fit, noise=factor * floor), pendulum.prior).median()
+        assert [after[pendulum.space.index(n)] for n in names] == pytest.approx(wanted)
 
 
 def test_what_was_not_fitted_to_is_predicted_down_to_the_noise(found):

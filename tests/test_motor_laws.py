@@ -301,6 +301,25 @@ def test_numbers_that_only_show_together_stay_together_beside_a_law(monkeypatch)
 
 
 @pytest.mark.slow
+def test_masses_that_were_found_without_the_law_are_set_right_with_it(monkeypatch):
+    robot = get_robot("pendulum")
+    truth = dataclasses.replace(robot, unit=Unit(motors={"backlash": (0.04,)}))
+    own = ("weight_mass", "joint_friction", "joint_damping")
+    before = robot.prior.fix({n: robot.space[n].nominal for n in robot.space.names if n not in own})
+    bent = before.replace(Uniform("weight_mass", 0.78, 0.8))
+    episode = record(truth, truth.space.nominal, Waves(truth, 12.0).chirp(high=4.0, part=0.9), seed=2)
+    segments, noise = cut(tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
+    out = np.arange(len(segments)) % 3 == 1
+    monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
+    gears = [r for r in LADDER if r.name == "backlash"]
+    parts = segments.take(~out), segments.take(out)
+    found, after = climb(robot, *parts, bent, noise, ("hinge",), threads=1, before=before, ladder=gears)
+    assert found.chosen == "backlash"
+    assert found.motors["backlash"][0] == pytest.approx(0.04, rel=0.1)
+    assert after.median()[robot.space.index("weight_mass")] == pytest.approx(1.0, rel=0.03)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planted", "field", "value"), [("backlash", "backlash", 0.04), ("flex", "spring", 45.0), ("as believed", "", 0.0)]
 )
