@@ -29,6 +29,10 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="module", params=sorted(ROBOTS))
 def robot(request) -> Robot:
     """Every robot of the catalogue."""
