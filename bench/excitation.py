@@ -112,9 +112,9 @@ def summary(prior: Prior, draws: list[np.ndarray]) -> dict:
         for kind in OTHERS:
             which = [KINDS.index(f"{kind}, {times}×") for times in TIMES]
             out[measure][f"{kind}, data needed"] = needed(logs[:, which].mean(0))
-    widths = np.stack([0.5 * np.log(np.diagonal(np.linalg.inv(told + prior.precision), axis1=1, axis2=2)) for told in draws])
-    each = np.exp((widths - widths[:, :1]).mean(0))
-    left = np.exp(widths.mean(0)[0]) / prior.spread
+    sizes = np.stack([0.5 * np.log(np.diagonal(np.linalg.inv(told + prior.precision), axis1=1, axis2=2)) for told in draws])
+    each = np.exp((sizes - sizes[:, :1]).mean(0))
+    left = np.exp(sizes.mean(0)[0]) / prior.spread
     out["parameters"] = {
         name: {"left of the prior": float(left[j])} | {k: float(each[i, j]) for i, k in enumerate(KINDS) if i}
         for j, name in enumerate(prior.space.names)

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from bench.excitation import KINDS, summary
 from test_gap_residual import record
 
 from isthmus.cli.main import main
@@ -15,7 +16,8 @@ from isthmus.deploy.controller import Controller
 from isthmus.deploy.operator import Operator
 from isthmus.identify.courses import Walks, Waves
 from isthmus.identify.excite import Judge, excite
-from isthmus.identify.fit import fit
+from isthmus.identify.fit import fit, free
+from isthmus.identify.prior import prior
 from isthmus.identify.study import prepare
 from isthmus.robots import get_robot
 from isthmus.tasks import get_task
@@ -52,6 +54,17 @@ def test_what_is_expected_is_what_a_fit_finds(pendulum, found):
     promised, came = (np.sqrt(np.diag(c)) for c in (expected.covariance, done.covariance))
     assert np.all(came < 2.0 * promised)
     assert np.all(promised < 2.0 * came)
+
+
+def test_a_quarter_of_the_information_is_twice_the_width(pendulum):
+    before = prior(pendulum.prior, pendulum.space.subset(free(pendulum, pendulum.prior)))
+    much = 1e8 * np.eye(len(before.space))
+    draws = [np.stack([much, *[much / 4.0] * (len(KINDS) - 1)]) * size for size in (1.0, 2.0)]
+    found = summary(before, draws)
+    for measure in ("directions", "told", "all"):
+        for kind in KINDS[1:]:
+            assert list(found[measure][kind].values()) == pytest.approx([2.0] * 3, rel=1e-3)
+    assert all(row[kind] == pytest.approx(2.0, rel=1e-3) for row in found["parameters"].values() for kind in KINDS[1:])
 
 
 def test_doing_it_twice_tells_more_and_standing_still_nothing(pendulum, found):
