@@ -125,7 +125,7 @@ class StateReader:
 
     def at(self, measured: np.ndarray, ticks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """qpos, (k, nq), and qvel, (k, nv), at k ticks of signals, (T, width), by HALF ticks to either side of each."""
-        assert len(ticks) == 0 or HALF <= min(ticks) <= max(ticks) < len(measured) - HALF
+        assert ((ticks >= HALF) & (ticks < len(measured) - HALF)).all()
         m, k = self.model, len(ticks)
         value, slope = _local(measured[ticks[:, None] + np.arange(-HALF, HALF + 1)], self.robot.contract.rate)
         qpos, qvel = np.tile(np.array(self.robot.home), (k, 1)), np.zeros((k, m.nv))

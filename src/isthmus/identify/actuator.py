@@ -32,7 +32,7 @@ from isthmus.identify.ladder import (
 )
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
-from isthmus.identify.tried import AS_BELIEVED, Tried, choose, nearest, relative
+from isthmus.identify.tried import AS_BELIEVED, Tried, choose, judged, nearest
 from isthmus.sim.learned import Learned
 from isthmus.sim.robot import Robot
 from isthmus.sim.unit import Unit
@@ -124,8 +124,9 @@ def climb(
     does the belief know which of them go together.
     """
     labels = tuple(labels)
-    own = tuple(n for n in owned(robot) if n in free(robot, belief))
-    open_ = reopened(belief, own)
+    numbers = free(robot, belief)
+    own = tuple(n for n in owned(robot) if n in numbers)
+    open_, first = reopened(belief, own), reopened(belief if before is None else before, own)
     tried: list[Tried] = []
     found: dict[str, tuple[tuple[Param, ...], np.ndarray]] = {"": ((), belief.median())}
     for i, rung in enumerate((None, *ladder)):
@@ -144,16 +145,14 @@ def climb(
         e = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads).e if names else e
         name = rung.name if rung else AS_BELIEVED
         values = {n: float(e[larger.space.index(n)]) for n in names}
-        miss = [relative(larger, part, noise, e, threads) for part in (train, held)]
         found[name] = (extra, e)
-        tried.append(Tried.of(name, values, *miss))
+        tried.append(judged(name, values, larger, (train, held), noise, e, threads))
         if tried[-1].explains:
             break
     base = choose(tried)
     extra, e = found[base.name]
-    first, numbers = belief if before is None else before, free(robot, belief)
     if base is not tried[0] and numbers:
-        base, e = _together(base, extra, e, robot, reopened(first, own), numbers, (train, held), noise, threads)
+        base, e = _together(base, extra, e, robot, first, numbers, (train, held), noise, threads)
         tried = [base if t.name == base.name else t for t in tried]
     motors = settled(robot, extra, base.values)
     here = replace(robot, unit=replace(robot.unit, motors=motors))
@@ -162,15 +161,14 @@ def climb(
     if not base.explains:
         learned = learn(here, train, world, noise, "motor", labels, threads=threads)
         forced = with_force(here, learned)
-        miss = [relative(forced, part, noise, world, threads) for part in (train, held)]
-        tried.append(Tried.of(NETWORK, base.values, *miss))
+        tried.append(judged(NETWORK, base.values, forced, (train, held), noise, world, threads))
         if (chosen := choose([base, tried[-1]])) is not base:
             here, network = forced, learned
     actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise")
     if chosen is tried[0] or not numbers:
         return actuator, belief
     report((len(ladder) + 1) / (len(ladder) + 2))
-    again = fit(here, train, reopened(first, own), noise, numbers, start=world, rounds=2, threads=threads)
+    again = fit(here, train, first, noise, numbers, start=world, rounds=2, threads=threads)
     return actuator, belief.put(again.factor(), *noises(robot, again))
 
 
@@ -194,8 +192,8 @@ def _together(
     starts = (e, np.concatenate([belief.median(), e[len(robot.space) :]]))
     fits = [fit(larger, parts[0], wide, noise, names, start=start, rounds=2, threads=threads) for start in starts]
     e = min(fits, key=lambda found: found.cost).e
-    miss = [relative(larger, part, noise, e, threads) for part in parts]
-    return Tried.of(law.name, {n: float(e[larger.space.index(n)]) for n in law.values}, *miss), e
+    values = {n: float(e[larger.space.index(n)]) for n in law.values}
+    return judged(law.name, values, larger, parts, noise, e, threads), e
 
 
 def _scanned(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, i: int, threads: int) -> np.ndarray:

@@ -222,10 +222,10 @@ def posterior(robot: Robot, found: Fit, before: Belief) -> Belief:
 
 def noises(robot: Robot, found: Fit) -> list[Fixed]:
     """Of the sensors: what a fit leaves, and no more than the signals show by themselves. The rest is what the model lacks."""
-    components = Components(robot.contract)
+    components, shown = Components(robot.contract), np.fmin(found.noise, found.floor)
     fixed = []
     for name, signal in noise_params(robot.space).items():
-        left = np.fmin(found.noise, found.floor)[[i for i, c in enumerate(components.all) if c.signal == signal]]
+        left = shown[[i for i, c in enumerate(components.all) if c.signal == signal]]
         if np.isfinite(left).any():
             param = robot.space[name]
             fixed.append(Fixed(name, float(np.clip(np.sqrt(np.nanmean(left**2)), param.low, param.high))))

@@ -15,7 +15,7 @@ import numpy as np
 from isthmus.gap.segments import Segments
 from isthmus.identify.fit import Fit, fit, free, noises
 from isthmus.identify.ladder import extended
-from isthmus.identify.tried import AS_BELIEVED, Tried, choose, nearest, relative
+from isthmus.identify.tried import AS_BELIEVED, Tried, choose, judged, nearest
 from isthmus.sim.bind import resolve
 from isthmus.sim.ground import UNITS, Ground, hardest, sinking
 from isthmus.sim.robot import Robot
@@ -62,8 +62,8 @@ def tread(
 
     def tried(law: str, on: Robot, prior: Belief, names: tuple[str, ...], start: np.ndarray) -> tuple[Tried, Fit]:
         found = fit(on, train, prior, noise, names, start, 2, threads, report)
-        errors = (relative(on, part, noise, found.e, threads) for part in (train, held))
-        return Tried.of(law, {name: found.value(name) for name in names}, *errors), found
+        values = {name: found.value(name) for name in names}
+        return judged(law, values, on, (train, held), noise, found.e, threads), found
 
     # Both from what was believed before, on the same recordings: else the one that was fitted last would seem to be better.
     worlds = np.array([belief.median(), before.median()])

@@ -72,6 +72,19 @@ def _beyond_chance(before: np.ndarray, after: np.ndarray) -> bool:
     return bool(gain.mean() > stats.t.ppf(1.0 - CHANCE, len(gain) - 1) * np.std(gain, ddof=1) / np.sqrt(len(gain)))
 
 
+def judged(
+    name: str,
+    values: dict[str, float],
+    robot: Robot,
+    parts: tuple[Segments, Segments],
+    noise: np.ndarray,
+    e: np.ndarray,
+    threads: int,
+) -> Tried:
+    """A law in one world, (all,): its errors on pieces that it was fitted to and on pieces that were held out."""
+    return Tried.of(name, values, *(relative(robot, part, noise, e, threads) for part in parts))
+
+
 def relative(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, threads: int) -> np.ndarray:
     """Mean square error of each segment in which anything was compared, in units of the noise."""
     squares, count = misses(robot, segments, noise, [e], threads)[0]
