@@ -2,6 +2,10 @@
 
     python -m bench.loop pendulum/swingup -o runs/loop             trains, runs and measures, an hour on two cores
     python -m bench.loop pendulum/swingup -o runs/loop --table     what is there so far
+    python -m bench.loop go1/walk -o runs/loop --rows bench/rows/loop-go1-walk.jsonl
+
+With --rows the finished realities are also kept in one file, by which a count of many hours goes on elsewhere. Published counts
+are such files.
 
 Realities are drawn from three families: numbers outside of the prior, missing physics, both. On each of them
 
@@ -30,7 +34,7 @@ import numpy as np
 from bench.spread import spread
 from isthmus.cli.loop_ import command
 from isthmus.errors import BadInput
-from isthmus.files import write_json
+from isthmus.files import canonical_json, write_json
 from isthmus.loop.steps import Done, Journal, Step, alone, carry_out
 from isthmus.loop.tuned import TUNED
 from isthmus.robots import get_robot
@@ -88,14 +92,14 @@ def closed(task: str, folder: Path, seed: int, family: str, spent: dict[str, flo
     return row
 
 
-def bench(task: str, folder: Path, each: int) -> None:
+def bench(task: str, folder: Path, each: int, kept: Path | None) -> None:
     """All realities, but for those that are finished or that another process is at."""
     with alone(folder):
         spent, _ = carry_out(trained(task, folder), Journal(folder), command, _told)
     for seed in range(FIRST, FIRST + each):
         for family in FAMILIES:
             own = folder / "realities" / f"{family}-{seed}"
-            if (own / "row.json").exists():
+            if any((row["family"], row["seed"]) == (family, seed) for row in finished(folder, kept)):
                 continue
             try:
                 with alone(own):
@@ -104,8 +108,20 @@ def bench(task: str, folder: Path, each: int) -> None:
                 print(error, file=sys.stderr, flush=True)
                 continue
             write_json(own / "row.json", row)
+            if kept:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                with kept.open("a") as file:
+                    file.write(canonical_json(row) + "\n")
             rates = ", ".join(f"{m} {100 * row['success'][m]:.0f} %" for m in METHODS)
             print(f"hidden:{seed}:{family}: {rates}; {row['cause']}", flush=True)
+
+
+def finished(folder: Path, kept: Path | None) -> Rows:
+    """Of this folder and of the file, each reality once."""
+    texts = [path.read_text() for path in folder.glob("realities/*/row.json")]
+    texts += kept.read_text().splitlines() if kept and kept.exists() else []
+    rows = {(row["family"], row["seed"]): row for row in map(json.loads, texts)}
+    return [rows[key] for key in sorted(rows)]
 
 
 def _told(number: int, step: Step, done: Done | None) -> None:
@@ -165,12 +181,13 @@ def main() -> int:
     parser.add_argument("task", choices=list(TUNED))
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder for everything")
     parser.add_argument("--each", type=int, default=EACH, help="realities of each family")
+    parser.add_argument("--rows", type=Path, help="keep finished realities here too, one a line, and repeat none of them")
     parser.add_argument("--table", action="store_true", help="only print what is there")
     args = parser.parse_args()
     folder = args.out / args.task.replace("/", "-")
     if not args.table:
-        bench(args.task, folder, args.each)
-    print(told([json.loads(path.read_text()) for path in sorted(folder.glob("realities/*/row.json"))]))
+        bench(args.task, folder, args.each, args.rows)
+    print(told(finished(folder, args.rows)))
     return 0
 
 

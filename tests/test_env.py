@@ -352,6 +352,11 @@ def test_a_reality_takes_the_place_of_all_worlds():
     assert (turned < -0.05).all()
     assert (env.signals()["joint_pos"][:, 0].numpy() * turned < 0).all()
 
+    # A task is about links, whatever rotors in their play do.
+    assert (env.engine.qpos[:, 0] != env.engine.qpos[:, 1]).all()
+    assert np.allclose(env.read().joint_pos[:, 0], env.engine.qpos[:, 0])
+    assert np.allclose(env.read().joint_vel[:, 0], env.engine.qvel[:, 0])
+
     start = np.zeros((4, len(task.robot.space))) + task.robot.space.nominal
     plain = Env(replace(task, start=None), 4, training=False, e=start)
     empty = Env(replace(task, start=None), 4, training=False, reality=Reality("pendulum"))

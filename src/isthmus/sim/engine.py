@@ -12,6 +12,7 @@ Everything is an (n, …) array. `qpos` and `qvel` are live views of the physics
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import mujoco
 import numpy as np
@@ -80,7 +81,7 @@ class Engine:
         sources, joints = self._layout(bare)
         self._sources = [(array, compact(columns), len(columns)) for array, columns in sources]
         self.joints = None if joints is None else (compact(joints[0]), compact(joints[1]))
-        """Columns of qpos and qvel of the joints behind the targets, if they are joints."""
+        """Columns of qpos and qvel that motors act on and feel, if targets are of joints."""
         self.compiled = compiled and native.control_callback() is not None
         if self.compiled:
             q, v = joints or ([0] * target.size, [0] * target.size)
@@ -120,6 +121,12 @@ class Engine:
         if self.actuators.at_rotors and joints is not None:
             sources = at_rotors(sources, joints)
         return sources, joints
+
+    @cached_property
+    def links(self) -> tuple[slice | np.ndarray, slice | np.ndarray] | None:
+        """Columns of the joints themselves, from which a gear parts what motors feel."""
+        found = target_joints(self.robot, self.robot.model)
+        return None if found is None else (compact(found[0]), compact(found[1]))
 
     # e --------------------------------------------------------------------------------------------------------
 

@@ -108,7 +108,7 @@ class Env:
         self.feet_pos = torch.zeros(n, feet, 3)
         self.feet_force = torch.zeros(n, feet)
         self.feet_air = torch.zeros(n, feet)
-        self.joint_speed = torch.zeros(n, m if self.engine.joints else 0)
+        self.joint_speed = torch.zeros(n, m if self.engine.links else 0)
         self.terms = [t.name for t in task.rewards]
         self.columns = ["return", "score", *task.metrics, *(f"reward/{t}" for t in self.terms)]
         self.totals = torch.zeros(n, len(self.columns))
@@ -290,8 +290,8 @@ class Env:
         """The true state of worlds `ids` now; `feet` gives their positions and forces instead of reading them."""
         engine, terrain = self.engine, self.task.terrain
         qpos, qvel = torch.from_numpy(engine.qpos[ids]).float(), torch.from_numpy(engine.qvel[ids]).float()
-        joints = engine.joints
-        joint_pos, joint_vel = (qpos[:, joints[0]], qvel[:, joints[1]]) if joints else (qpos[:, :0], qvel[:, :0])
+        links = engine.links
+        joint_pos, joint_vel = (qpos[:, links[0]], qvel[:, links[1]]) if links else (qpos[:, :0], qvel[:, :0])
         feet_pos, feet_force = feet or self.feet.read(ids)
         ground = terrain.height_at(qpos[:, 0], qpos[:, 1]) if terrain else torch.zeros(len(qpos))
         feet_ground = terrain.height_at(feet_pos[..., 0], feet_pos[..., 1]) if terrain else torch.zeros(feet_force.shape)
