@@ -126,7 +126,8 @@ def measure(case: Case, say: Callable[[str], None], ladder: Sequence[Rung] = LAD
         began = time.process_time()
         held = np.arange(len(at.train)) % 3 == 1
         inner, outer = at.train.take(~held), at.train.take(held)
-        actuator, after = climb(robot, inner, outer, belief, noise, case.motors, THREADS, ladder=ladder)
+        climbed = climb(robot, inner, outer, belief, at.floor, case.motors, THREADS, before=robot.prior, ladder=ladder)
+        actuator, after = climbed.actuator, climbed.belief
         learned = () if actuator.learned is None else (actuator.learned,)
         law, e = replace(robot, unit=replace(robot.unit, motors=actuator.motors, learned=learned)), after.median()
         tried = {t.name: t.held_out for t in actuator.tried}

@@ -56,6 +56,16 @@ def test_what_is_expected_is_what_a_fit_finds(pendulum, found):
     assert np.all(promised < 2.0 * came)
 
 
+def test_what_a_model_lacks_makes_an_experiment_tell_less(pendulum, found):
+    clear, dim = (
+        Judge(pendulum, pendulum.prior, Waves(pendulum, 4.0), 0.3, NAMES, threads=1, left=left)
+        for left in ({"joint_pos": 0.002, "joint_vel": 0.1}, {"joint_pos": 0.02, "joint_vel": 1.0})
+    )
+    told = [judge.information(found.targets[None])[0] for judge in (clear, dim)]
+    # Not a hundredth of it: what is not known of the starts is more than the noise of a clear recording.
+    assert np.all(np.diag(told[1]) < 0.2 * np.diag(told[0]))
+
+
 def test_a_quarter_of_the_information_is_twice_the_width(pendulum):
     before = prior(pendulum.prior, pendulum.space.subset(free(pendulum, pendulum.prior)))
     much = 1e8 * np.eye(len(before.space))

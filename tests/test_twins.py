@@ -112,6 +112,19 @@ def test_a_twin_survives_its_file_with_motors_and_forces(pendulum, force, tmp_pa
     assert np.abs(bare.qpos - engines[0].qpos).max() > 1e-3
 
 
+def test_a_twin_keeps_what_its_last_fit_left(pendulum, tmp_path):
+    twin = Twin("pendulum", pendulum.model_hash, pendulum.prior)
+    assert twin.left == {}
+    for entry in ({"left": {"joint_pos": 0.1}}, {"left": {"joint_pos": 0.2}}, {"learned": "force"}):
+        twin = twin.fitted(pendulum.prior, entry)
+    twin.save(tmp_path / "a.twin")
+    assert Twin.load(tmp_path / "a.twin").left == {"joint_pos": 0.2}
+    for wrong in ({"joint_pos": 0.0}, {"joint_pos": "much"}, [0.1]):
+        twin.fitted(pendulum.prior, {"left": wrong}).save(tmp_path / "b.twin")
+        with pytest.raises(BadInput, match=r"b\.twin: what a fit left"):
+            Twin.load(tmp_path / "b.twin")
+
+
 def test_a_twin_knows_what_was_believed_before_a_recording(pendulum):
     first, second = (pendulum.prior.fix({"payload": value}) for value in (0.1, 0.2))
     twin = Twin("pendulum", pendulum.model_hash, pendulum.prior)

@@ -11,11 +11,14 @@ import pytest
 from isthmus.cli.main import main
 from isthmus.data.recording import write
 from isthmus.gap.drift import evidence, level, size
+from isthmus.identify.fit import by_signal, posterior
 from isthmus.identify.plant import record, waves
 from isthmus.identify.score import look
+from isthmus.identify.study import study
 from isthmus.identify.twin import Twin
 from isthmus.identify.watch import watch
 from isthmus.robots import get_robot
+from isthmus.sim.unit import Unit
 from isthmus.world import Belief
 from isthmus.world.factors import Fixed, Normal
 
@@ -120,6 +123,27 @@ def test_no_alarm_without_a_change(pendulum, belief, quiet):
     assert found.beyond is None
     # With a margin: not even at a hundred times the rate.
     assert all(e.alarm(found.level / 100.0) is None for e in found.evidence.values())
+
+
+def test_what_a_fit_left_is_no_change(pendulum, belief, quiet):
+    """Sensors of a twin that lacks something are less noisy than what it leaves, and a watch goes by the latter."""
+    left = {"joint_pos": 0.02, "joint_vel": 0.3}
+    assert look(pendulum, quiet, belief, pendulum.prior, threads=1, left=left).noise == pytest.approx([0.02, 0.3])
+    fixed = belief.put(Fixed("joint_pos_noise", 0.003))
+    assert look(pendulum, quiet, fixed, pendulum.prior, threads=1).noise[0] == pytest.approx(0.003)
+
+
+@pytest.mark.slow
+def test_a_twin_that_lacks_play_is_watched_without_alarms(pendulum):
+    real = replace(pendulum, unit=Unit(motors={"backlash": (0.03,)}))
+    drawn = [record(real, real.space.vector(TRUE), waves(real, 4.0, seed=i), seed=i) for i in range(14)]
+    found = study(pendulum, drawn[:2], pendulum.prior, threads=1).fit
+    after, left = posterior(pendulum, found, pendulum.prior), by_signal(pendulum, found.noise)
+    sensors = [after.median()[pendulum.space.index(f"{name}_noise")] for name in left]
+    assert all(s < 0.7 * x for s, x in zip(sensors, left.values(), strict=True))
+    unit = look(pendulum, drawn[2:], after, pendulum.prior, threads=1, left=left)
+    assert not watch(unit).changes
+    assert not watch(unit, unchanged=5).changes
 
 
 @pytest.mark.slow

@@ -65,9 +65,9 @@ def run(args: Args) -> int:
         raise BadInput("tables with torques and recordings without do not go together.")
     robot, old = robot_of(args.robot)
     began = time.perf_counter()
-    found, belief, inputs, notes = _unseen(args, robot, old) if kinds == {True} else _measured(args, robot)
+    found, belief, left, inputs, notes = _unseen(args, robot, old) if kinds == {True} else _measured(args, robot)
     entry = {"recordings": inputs, "actuator": found.chosen, "error": {t.name: t.held_out for t in found.tried}}
-    entry |= {"findings": notes, "belief": belief.to_dict()}
+    entry |= {"findings": notes, "belief": belief.to_dict()} | ({"left": left} if left else {})
     unit = replace(robot.unit, motors=found.motors, learned=_kept(robot, found))
     if args.out is not None and args.out.suffix == ".twin":
         twin = old or Twin(args.robot, robot.model_hash, belief)
@@ -83,7 +83,7 @@ def run(args: Args) -> int:
     return 0
 
 
-def _measured(args: Args, robot: Robot) -> tuple[Actuator, Any, list[str], list]:
+def _measured(args: Args, robot: Robot) -> tuple[Actuator, Any, dict[str, float], list[str], list]:
     from isthmus.files import content_hash, read_bytes
     from isthmus.identify.actuator import climb_bench
     from isthmus.identify.bench import read_bench
@@ -93,10 +93,10 @@ def _measured(args: Args, robot: Robot) -> tuple[Actuator, Any, list[str], list]
     with show.bar(f"motors of {robot.name}") as bar:
         found = climb_bench(robot, bench, bar.update)
     belief = with_delay(robot, robot.prior, found.delay)
-    return found, belief, [content_hash(read_bytes(path, 2**31)) for path in args.files], []
+    return found, belief, {}, [content_hash(read_bytes(path, 2**31)) for path in args.files], []
 
 
-def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Actuator, Any, list[str], list]:
+def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Actuator, Any, dict[str, float], list[str], list]:
     from isthmus.data.reader import read
     from isthmus.identify.actuator import climb
     from isthmus.identify.ladder import LADDER
@@ -124,11 +124,11 @@ def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Actuator, Any, 
     if old is not None:
         known = adopt(old.before(inputs, get_robot(old.robot).prior), robot.space, args.robot)
     with show.bar(f"motors of {robot.name}") as bar:
-        found, belief = climb(
+        found = climb(
             parts.robot, parts.train, parts.held_out, robot.prior, parts.floor, labels,
             report=bar.update, before=known, ladder=ladder,
         )  # fmt: skip
-    return found, belief, inputs, [f.to_dict() for f in findings]
+    return found.actuator, found.belief, found.left, inputs, [f.to_dict() for f in findings]
 
 
 def _kept(robot: Robot, found: Actuator) -> tuple:

@@ -78,7 +78,7 @@ def run(args: Args) -> int:
         raise BadInput("nothing is left to find out: every parameter is fixed.")
     began = time.perf_counter()
     course = _course(args.policy, robot, args.seconds)
-    judge = Judge(robot, belief, course, args.horizon, names)
+    judge = Judge(robot, belief, course, args.horizon, names, left=twin.left if twin else None)
     with show.bar(f"experiments with {robot.name}") as bar:
         found = excite(judge, args.tries, args.seed, lambda done, worth: bar.update(done, f"worth {worth:.1f} nats"))
     if found.beyond > 0:

@@ -67,7 +67,7 @@ class Args:
 
 def run(args: Args) -> int:
     from isthmus.data.reader import read
-    from isthmus.identify.fit import free, noise_params, posterior
+    from isthmus.identify.fit import by_signal, free, noise_params, posterior
     from isthmus.identify.law import put_law, with_delay
     from isthmus.identify.study import study
     from isthmus.identify.twin import Twin
@@ -117,6 +117,7 @@ def run(args: Args) -> int:
         "recordings": [e.hash for e in episodes],
         "findings": [f.to_dict() for f in findings],
         "error": {"before": _errors(found.before), "after": _errors(found.after)},
+        "left": by_signal(robot, found.fit.noise),
         "before": belief.to_dict(),
         "belief": after.to_dict(),
     }

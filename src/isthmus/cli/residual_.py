@@ -64,6 +64,8 @@ class _Step:
     """Errors without and with it, each of what it was learned from and of what was held out."""
     fields: dict[str, Any]
     """For a JSON object."""
+    left: dict[str, float]
+    """σ by signal of what a fit left, if it took one."""
 
 
 def run(args: Args) -> int:
@@ -100,6 +102,7 @@ def run(args: Args) -> int:
             _tell(step)
         if step.kept:
             entry = {"recordings": inputs, "learned": step.what, "findings": notes, "error": _changed(error, step.error)}
+            entry |= {"left": step.left} if step.left else {}
             belief = twin.belief if step.what == "force" else step.robot.prior
             twin = replace(twin, unit=step.robot.unit).fitted(belief, entry | {"belief": belief.to_dict()})
             parts, error = replace(parts, robot=step.robot), step.error
@@ -180,8 +183,8 @@ def _ground(parts: Parts, before: Belief, error: tuple[float, float]) -> _Step:
         fields["ground"] |= {f"{name}_interval": list(ends) for name, ends in found.intervals.items()}
     told = ((known.fitted, known.held_out), (soft.fitted, soft.held_out))
     if not found.ground:
-        return _Step("ground", robot, error, False, known.explains, told, fields)
-    return _Step("ground", robot, _errors(parts, robot), True, soft.explains, told, fields)
+        return _Step("ground", robot, error, False, known.explains, told, fields, {})
+    return _Step("ground", robot, _errors(parts, robot), True, soft.explains, told, fields, found.left)
 
 
 def _force(args: Args, parts: Parts, before: tuple[float, float]) -> _Step:
@@ -199,7 +202,7 @@ def _force(args: Args, parts: Parts, before: tuple[float, float]) -> _Step:
     error = _errors(parts, forced)
     largest = dict(zip(_acted(robot, names), map(float, learned.net.unit), strict=True))
     fields = {"largest": largest, "features": list(feature_names(robot, learned))}
-    return _Step("force", forced, error, error[1] < before[1], False, (before, error), fields)
+    return _Step("force", forced, error, error[1] < before[1], False, (before, error), fields, {})
 
 
 def _errors(parts: Parts, robot: Robot) -> tuple[float, float]:

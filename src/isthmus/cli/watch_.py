@@ -82,7 +82,7 @@ def run(args: Args) -> int:
     own = [i for i, e in enumerate(episodes) if e.hash in fitted]
     with show.bar(f"watching {robot.name}") as bar:
         clean = cleaned(episodes, findings)
-        unit = look(robot, clean, twin.belief, usual.prior, args.only, args.horizon, files=files)
+        unit = look(robot, clean, twin.belief, usual.prior, args.only, args.horizon, files=files, left=twin.left)
         found = watch(unit, args.alarms, args.baseline, own, report=lambda share: bar.update(min(share, 0.99)))
     record = _record(args, twin, found, trained, episodes, files)
     if args.out is not None and args.out.suffix == ".json":

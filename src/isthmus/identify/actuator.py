@@ -16,7 +16,7 @@ import numpy as np
 
 from isthmus.gap.segments import Segments
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
-from isthmus.identify.fit import fit, free, noises
+from isthmus.identify.fit import ROUNDS, Fit, by_signal, fit, free, noises
 from isthmus.identify.ladder import (
     DELAY,
     FIGURE,
@@ -32,7 +32,7 @@ from isthmus.identify.ladder import (
 )
 from isthmus.identify.missing import learn
 from isthmus.identify.rollout import with_force
-from isthmus.identify.tried import AS_BELIEVED, Tried, choose, judged, nearest
+from isthmus.identify.tried import AS_BELIEVED, Tried, choose, judged, nearest, relative
 from isthmus.sim.learned import Learned
 from isthmus.sim.robot import Robot
 from isthmus.sim.unit import Unit
@@ -104,6 +104,17 @@ def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) 
     return Actuator(bench.labels, chosen.name, tuple(tried), motors, network, 1.0 / bench.dt, "N·m", delay)
 
 
+@dataclass(frozen=True)
+class Climbed:
+    """What recordings without torques say of motors."""
+
+    actuator: Actuator
+    belief: Belief
+    """Of the robot's own parameters, with the law in force."""
+    left: dict[str, float]
+    """σ by signal of what the last fit left; empty if nothing was fitted."""
+
+
 def climb(
     robot: Robot,
     train: Segments,
@@ -115,45 +126,31 @@ def climb(
     report: Report = lambda done: None,
     before: Belief | None = None,
     ladder: Sequence[Rung] = LADDER,
-) -> tuple[Actuator, Belief]:
+) -> Climbed:
     """Where no torque was measured; also what is then believed of the robot's own parameters. `ladder` names laws to try.
 
     The robot's own figures of its motors are searched again with every law, whatever was believed of them: a fit without the
     right law has bent them to make up for it. All other numbers are, too, with the law that is chosen, from what was believed
-    `before` these recordings, by default `belief`; in the end they are fitted once more with all of the law in force: only then
-    does the belief know which of them go together.
+    `before` these recordings, by default `belief`. What is believed in the end is from that fit, whatever the law's figures
+    are; with a network, from one with all of the law in force.
     """
-    labels = tuple(labels)
-    numbers = free(robot, belief)
+    labels, numbers, before = tuple(labels), free(robot, belief), belief if before is None else before
     own = tuple(n for n in owned(robot) if n in numbers)
-    open_, first = reopened(belief, own), reopened(belief if before is None else before, own)
-    tried: list[Tried] = []
-    found: dict[str, tuple[tuple[Param, ...], np.ndarray]] = {"": ((), belief.median())}
-    for i, rung in enumerate((None, *ladder)):
-        report(i / (len(ladder) + 2))
-        new = params(robot, labels, rung) if rung else ()
-        if rung and not new:
-            continue
-        extra, e = [at for name, at in found.items() if not rung or name not in rung.without][-1]
-        extra = (*extra, *new)
-        larger, wide = extended(robot, open_, extra)
-        names = (*own, *(p.name for p in extra))
-        # From the law below on: the middle of what a motor could lose is far from any motor.
-        e = np.concatenate([e, [p.nominal for p in new]])
-        if any(p.name == SPRING for p in new):
-            e = _scanned(larger, train, noise, e, larger.space.index(SPRING), threads)
-        e = fit(larger, train, wide, noise, names, start=e, rounds=2, threads=threads).e if names else e
-        name = rung.name if rung else AS_BELIEVED
-        values = {n: float(e[larger.space.index(n)]) for n in names}
-        found[name] = (extra, e)
-        tried.append(judged(name, values, larger, (train, held), noise, e, threads))
-        if tried[-1].explains:
-            break
-    base = choose(tried)
+    first = reopened(before, own)
+    pieces = _Pieces(train, held, noise, threads)
+    tried, found = _laws(robot, pieces, reopened(belief, own), own, labels, ladder, report)
+    base, last = choose(tried), None
     extra, e = found[base.name]
     if base is not tried[0] and numbers:
-        base, e = _together(base, extra, e, robot, first, numbers, (train, held), noise, threads)
-        tried = [base if t.name == base.name else t for t in tried]
+        others = [robot.space.index(n) for n in numbers if n not in own]
+        unbent = e.copy()
+        unbent[others] = before.median()[others]
+        larger, wide = extended(robot, first, extra)
+        whole = _together(larger, pieces, wide, (*numbers, *(p.name for p in extra)), (e, unbent))
+        again = pieces.judged(base.name, {n: whole.value(n) for n in base.values}, larger, whole.e)
+        if choose([again, base]) is again:
+            tried = [again if t is base else t for t in tried]
+            base, e, last = again, whole.e, whole
     motors = settled(robot, extra, base.values)
     here = replace(robot, unit=replace(robot.unit, motors=motors))
     world = e[: len(robot.space)]
@@ -161,44 +158,84 @@ def climb(
     if not base.explains:
         learned = learn(here, train, world, noise, "motor", labels, threads=threads)
         forced = with_force(here, learned)
-        tried.append(judged(NETWORK, base.values, forced, (train, held), noise, world, threads))
+        tried.append(pieces.judged(NETWORK, base.values, forced, world))
         if (chosen := choose([base, tried[-1]])) is not base:
-            here, network = forced, learned
+            here, network, last = forced, learned, None
     actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise")
     if chosen is tried[0] or not numbers:
-        return actuator, belief
+        return Climbed(actuator, belief, {})
     report((len(ladder) + 1) / (len(ladder) + 2))
-    again = fit(here, train, first, noise, numbers, start=world, rounds=2, threads=threads)
-    return actuator, belief.put(again.factor(), *noises(robot, again))
+    last = last or pieces.fit(here, first, numbers, world)
+    return Climbed(actuator, belief.put(last.factor(numbers), *noises(robot, last)), by_signal(robot, last.noise))
 
 
-def _together(
-    law: Tried,
-    extra: tuple[Param, ...],
-    e: np.ndarray,
+@dataclass(frozen=True)
+class _Pieces:
+    """Of recordings: those that laws are fitted to, those that are held out, and the noise of their signals."""
+
+    train: Segments
+    held: Segments
+    noise: np.ndarray
+    threads: int
+
+    def fit(self, robot: Robot, belief: Belief, names: tuple[str, ...], start: np.ndarray, rounds: int = ROUNDS) -> Fit:
+        return fit(robot, self.train, belief, self.noise, names, start, rounds, self.threads)
+
+    def judged(self, name: str, values: dict[str, float], robot: Robot, e: np.ndarray) -> Tried:
+        return judged(name, values, robot, (self.train, self.held), self.noise, e, self.threads)
+
+
+Found = dict[str, tuple[tuple[Param, ...], np.ndarray]]
+"""By law: its figures as parameters beside the robot's own, and the values of all, (all,)."""
+
+
+def _laws(
     robot: Robot,
+    pieces: _Pieces,
     belief: Belief,
-    numbers: tuple[str, ...],
-    parts: tuple[Segments, Segments],
-    noise: np.ndarray,
-    threads: int,
-) -> tuple[Tried, np.ndarray]:
-    """A law that was found at `e`, with all numbers fitted beside its figures: masses and the like were found without it.
+    own: tuple[str, ...],
+    labels: tuple[str, ...],
+    ladder: Sequence[Rung],
+    report: Report,
+) -> tuple[list[Tried], Found]:
+    """The laws of a ladder, each fitted beside the motors' `own` figures, up to one that leaves nothing but noise."""
+    tried: list[Tried] = []
+    found: Found = {"": ((), belief.median())}
+    for i, rung in enumerate((None, *ladder)):
+        report(i / (len(ladder) + 2))
+        new = params(robot, labels, rung) if rung else ()
+        if rung and not new:
+            continue
+        extra, e = [at for name, at in found.items() if not rung or name not in rung.without][-1]
+        extra = (*extra, *new)
+        larger, wide = extended(robot, belief, extra)
+        names = (*own, *(p.name for p in extra))
+        # From the law below on: the middle of what a motor could lose is far from any motor.
+        e = np.concatenate([e, [p.nominal for p in new]])
+        if any(p.name == SPRING for p in new):
+            e = _scanned(larger, pieces, e, larger.space.index(SPRING))
+        e = pieces.fit(larger, wide, names, e, rounds=2).e if names else e
+        name = rung.name if rung else AS_BELIEVED
+        found[name] = (extra, e)
+        tried.append(pieces.judged(name, {n: float(e[larger.space.index(n)]) for n in names}, larger, e))
+        if tried[-1].explains:
+            break
+    return tried, found
 
-    Once from there and once from what is believed, since numbers that were bent to make up for a law may be far away.
+
+def _together(robot: Robot, pieces: _Pieces, belief: Belief, names: tuple[str, ...], starts: tuple[np.ndarray, ...]) -> Fit:
+    """All numbers beside a law's figures: masses and the like were found without it, and bent to make up for it.
+
+    From several starts, (all,), since what was bent may be in another valley. They are compared with one noise for all.
     """
-    larger, wide = extended(robot, belief, extra)
-    names = (*numbers, *(p.name for p in extra))
-    starts = (e, np.concatenate([belief.median(), e[len(robot.space) :]]))
-    fits = [fit(larger, parts[0], wide, noise, names, start=start, rounds=2, threads=threads) for start in starts]
-    e = min(fits, key=lambda found: found.cost).e
-    values = {n: float(e[larger.space.index(n)]) for n in law.values}
-    return judged(law.name, values, larger, parts, noise, e, threads), e
+    ends = [pieces.fit(robot, belief, names, start, rounds=2).e for start in starts]
+    errors = [relative(robot, pieces.train, pieces.noise, e, pieces.threads).mean() for e in ends]
+    return pieces.fit(robot, belief, names, ends[int(np.argmin(errors))])
 
 
-def _scanned(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray, i: int, threads: int) -> np.ndarray:
+def _scanned(robot: Robot, pieces: _Pieces, e: np.ndarray, i: int) -> np.ndarray:
     """e with that value of parameter i, of some over its range, that does best: every resonance makes a valley of its own."""
     param = robot.space.params[i]
     tries = np.repeat(e[None], SCANNED, axis=0)
     tries[:, i] = np.geomspace(param.low, param.high, SCANNED)
-    return nearest(robot, segments, noise, tries, e, threads)
+    return nearest(robot, pieces.train, pieces.noise, tries, e, pieces.threads)

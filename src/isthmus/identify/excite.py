@@ -10,7 +10,7 @@ CMA-ES searches the coefficients; all candidates of a generation are simulated s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import cma
@@ -72,7 +72,9 @@ class Judge:
         ahead: float,
         names: Iterable[str] | None = None,
         threads: int = 0,
+        left: Mapping[str, float] | None = None,
     ):
+        """`left` is what a fit has left of each signal, as far as that is known: a recording will be no clearer to the next."""
         self.robot, self.belief, self.course, self.threads = robot, belief, course, threads
         self.names = free(robot, belief) if names is None else tuple(names)
         rate, self.skip = robot.contract.rate, skipped(robot)
@@ -82,7 +84,7 @@ class Judge:
             raise BadInput(f"the experiment is too short: {robot.name} needs more than {least:.2g} s with this horizon.")
         self.kept = past_kept(robot)
         self.e = belief.median()
-        self.noise = _noise(robot, belief)
+        self.noise = _noise(robot, belief, left or {})
         self.space = robot.space.subset(self.names)
         self.prior = prior(belief, self.space)
         self.z = np.clip(self.space.unconstrained(self.e[[robot.space.index(n) for n in self.space.names]]), -4.0, 4.0)
@@ -174,11 +176,12 @@ class Judge:
         return Experiment(orders, targets, self.space, covariance, mean, self.worth(matrix), beyond)
 
 
-def _noise(robot: Robot, belief: Belief) -> np.ndarray:
-    """σ per component as it is believed."""
+def _noise(robot: Robot, belief: Belief, left: Mapping[str, float]) -> np.ndarray:
+    """σ per component as it is believed, (components,)."""
     e = belief.median()
-    by_signal = {signal: float(e[robot.space.index(name)]) for name, signal in noise_params(robot.space).items()}
-    return np.array([max(by_signal.get(c.signal, 0.0), LEAST_NOISE) for c in Components(robot.contract).all])
+    known = {signal: float(e[robot.space.index(name)]) for name, signal in noise_params(robot.space).items()}
+    known.update(left)
+    return np.array([max(known.get(c.signal, 0.0), LEAST_NOISE) for c in Components(robot.contract).all])
 
 
 def excite(

@@ -67,7 +67,7 @@ class Fit:
     noise: np.ndarray
     """(components,) σ that the fit ended with."""
     floor: np.ndarray
-    """(components,) σ that it began with: that of the signals by themselves."""
+    """(components,) σ that it was given to begin with: as a rule that of the signals by themselves."""
     starts: np.ndarray
     """(S, 2 nv) moves of the segments' starts, in units of their spread with that noise."""
     cost: float
@@ -126,7 +126,7 @@ def noise_params(space: Space) -> dict[str, str]:
 
 
 def free(robot: Robot, belief: Belief) -> tuple[str, ...]:
-    """Parameters that a belief leaves open, but for the noises: those come from what a fit leaves."""
+    """Parameters that a belief leaves open, but for the noises: those show in what a fit leaves and in the signals."""
     noises = noise_params(robot.space)
     return tuple(name for name in belief.free().names if name not in noises)
 
@@ -221,12 +221,17 @@ def posterior(robot: Robot, found: Fit, before: Belief) -> Belief:
 
 
 def noises(robot: Robot, found: Fit) -> list[Fixed]:
-    """Of the sensors: what a fit leaves, and no more than the signals show by themselves. The rest is what the model lacks."""
-    components, shown = Components(robot.contract), np.fmin(found.noise, found.floor)
-    fixed = []
-    for name, signal in noise_params(robot.space).items():
-        left = shown[[i for i, c in enumerate(components.all) if c.signal == signal]]
-        if np.isfinite(left).any():
-            param = robot.space[name]
-            fixed.append(Fixed(name, float(np.clip(np.sqrt(np.nanmean(left**2)), param.low, param.high))))
-    return fixed
+    """Of the sensors, to simulate them: what a fit leaves, and no more than the signals show by themselves."""
+    shown = by_signal(robot, np.fmin(found.noise, found.floor))
+    params = {name: robot.space[name] for name, signal in noise_params(robot.space).items() if signal in shown}
+    signals = noise_params(robot.space)
+    return [Fixed(name, float(np.clip(shown[signals[name]], p.low, p.high))) for name, p in params.items()]
+
+
+def by_signal(robot: Robot, sigma: np.ndarray) -> dict[str, float]:
+    """Root mean square of σ, (components,), over the components of each signal of which any was measured."""
+    found: dict[str, list[float]] = {}
+    for component, value in zip(Components(robot.contract).all, sigma, strict=True):
+        if np.isfinite(value):
+            found.setdefault(component.signal, []).append(float(value))
+    return {signal: float(np.sqrt(np.mean(np.square(values)))) for signal, values in found.items()}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isthmus.gap.segments import Segments
-from isthmus.identify.fit import Fit, fit, free, noises
+from isthmus.identify.fit import Fit, by_signal, fit, free, noises
 from isthmus.identify.ladder import extended
 from isthmus.identify.tried import AS_BELIEVED, Tried, choose, judged, nearest
 from isthmus.sim.bind import resolve
@@ -42,6 +42,8 @@ class Trodden:
     """90 %, of the figures of soft ground."""
     at_bounds: tuple[str, ...]
     """Figures of it that the search let go no further."""
+    left: dict[str, float]
+    """σ by signal of what the fit with soft ground left."""
 
 
 def tread(
@@ -75,11 +77,12 @@ def tread(
     better, found = tried(SOFT, larger, wide, (*names, *(p.name for p in extra)), start)
     intervals = {name: found.interval(f"ground_{name}") for name in UNITS}
     bounds = tuple(name for name in UNITS if f"ground_{name}" in found.at_bounds())
+    left = by_signal(robot, found.noise)
     if choose([known, better]) is known:
-        return Trodden(None, (known, better), belief, intervals, bounds)
+        return Trodden(None, (known, better), belief, intervals, bounds, left)
     ground = Ground(*(better.values[p.name] for p in extra))
     again = [found.factor(names)] if names else []
-    return Trodden(ground, (known, better), belief.put(*noises(robot, found), *again), intervals, bounds)
+    return Trodden(ground, (known, better), belief.put(*noises(robot, found), *again), intervals, bounds, left)
 
 
 def params(robot: Robot) -> tuple[Param, ...]:

@@ -8,7 +8,7 @@ One linearisation per recording. Where it is taken, z, may be moved to a change 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,16 +93,18 @@ def look(
     ahead: float = 0.0,
     threads: int = 0,
     files: Sequence[str] = (),
+    left: Mapping[str, float] | None = None,
 ) -> Unit:
     """Cut recordings into segments of one length; `usual` is what is believed of any unit, `ahead` of 0 chooses the horizon.
 
-    Noise is the twin's where a fit has left it there, otherwise that of the signals by themselves in the first recordings.
+    Noise is what the fit of the twin has `left` of each signal, which is more than that of its sensors where the model lacks
+    something; where that is not known it is the twin's, or that of the signals by themselves in the first recordings.
     """
     names = tuple(names) or free(robot, belief)
     robot = robot.at_rate(own_rate(episodes, robot.contract))
     found = [tracks([episode], robot.contract, 1.0 / robot.contract.rate) for episode in episodes]
     components = Components(robot.contract)
-    noise = _noise(robot, belief, floor([t for ts in found[:TOGETHER] for t in ts], components))
+    noise = _noise(robot, belief, left or {}, floor([t for ts in found[:TOGETHER] for t in ts], components))
     if not np.isfinite(noise).any():
         raise BadInput("the recordings hold no signal of the robot that could be compared.")
     e, skip, rate = belief.median(), skipped(robot), robot.contract.rate
@@ -126,15 +128,16 @@ def look(
     return Unit(robot, e, now, wide, noise, tuple(pieces), (ticks - skip) / rate, threads)
 
 
-def _noise(robot: Robot, belief: Belief, by_itself: np.ndarray) -> np.ndarray:
+def _noise(robot: Robot, belief: Belief, left: Mapping[str, float], by_itself: np.ndarray) -> np.ndarray:
     """σ of each component, (components,)."""
-    sigma = by_itself.copy()
+    known: dict[str, float] = {}
     for name, signal in noise_params(robot.space).items():
         factor = next((f for f in belief.factors if name in f.names), None)
         if isinstance(factor, Fixed) and factor.value > 0:
-            mine = np.array([c.signal == signal for c in Components(robot.contract).all])
-            sigma[mine] = np.where(np.isfinite(by_itself[mine]), np.maximum(factor.value, LEAST), np.nan)
-    return sigma
+            known[signal] = factor.value
+    known |= left
+    of_twin = np.array([max(known[c.signal], LEAST) if c.signal in known else np.nan for c in Components(robot.contract).all])
+    return np.where(np.isfinite(by_itself) & np.isfinite(of_twin), of_twin, by_itself)
 
 
 def alone(unit: Unit, name: str, z: np.ndarray) -> Unit:

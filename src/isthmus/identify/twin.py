@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from isthmus.data import archive
 from isthmus.data.episode import plain
 from isthmus.errors import BadInput
@@ -43,6 +45,11 @@ class Twin:
     """One entry per fit, the oldest first: recordings by hash, errors before and after, the belief it led to."""
     hash: str = field(default="", compare=False)
     """Of the file it was read from."""
+
+    @property
+    def left(self) -> Mapping[str, float]:
+        """σ by signal of what the last fit left: of its sensors, and of what the model lacks. Empty where no fit says so."""
+        return next((entry["left"] for entry in reversed(self.history) if "left" in entry), {})
 
     def fitted(self, belief: Belief, entry: Mapping[str, Any]) -> Twin:
         """The same unit after one more fit."""
@@ -103,9 +110,15 @@ class Twin:
             raise BadInput(f"{where} does not say of which robot it is a twin.")
         if not isinstance(history, list) or len(history) > MOST_FITS or not all(isinstance(h, dict) for h in history):
             raise BadInput(f"{where}: the history of a twin is a list of at most {MOST_FITS} entries.")
+        if not all(_is_left(entry["left"]) for entry in history if "left" in entry):
+            raise BadInput(f"{where}: what a fit left is one positive number for each signal.")
         belief = Belief.from_dict(fields.get("belief") or {}, where)
         unit = Unit.of(parts, FIGURES, where)
         return Twin(robot, model_hash, belief, unit, tuple(history), content_hash(data))
+
+
+def _is_left(found: Any) -> bool:
+    return isinstance(found, dict) and all(isinstance(x, int | float) and 0.0 < x < np.inf for x in found.values())
 
 
 def is_twin(path: Path) -> bool:
