@@ -16,7 +16,7 @@ import numpy as np
 
 from isthmus.gap.segments import Segments
 from isthmus.identify.bench import Bench, bench_features, fit_law, learn_rest, torque
-from isthmus.identify.fit import ROUNDS, Fit, by_signal, fit, free, noises
+from isthmus.identify.fit import Fit, by_signal, fit, free, noises, optimum
 from isthmus.identify.ladder import (
     DELAY,
     FIGURE,
@@ -178,8 +178,11 @@ class _Pieces:
     noise: np.ndarray
     threads: int
 
-    def fit(self, robot: Robot, belief: Belief, names: tuple[str, ...], start: np.ndarray, rounds: int = ROUNDS) -> Fit:
-        return fit(robot, self.train, belief, self.noise, names, start, rounds, self.threads)
+    def fit(self, robot: Robot, belief: Belief, names: tuple[str, ...], start: np.ndarray) -> Fit:
+        return fit(robot, self.train, belief, self.noise, names, start, threads=self.threads)
+
+    def optimum(self, robot: Robot, belief: Belief, names: tuple[str, ...], start: np.ndarray) -> np.ndarray:
+        return optimum(robot, self.train, belief, self.noise, names, start, rounds=2, threads=self.threads)
 
     def judged(self, name: str, values: dict[str, float], robot: Robot, e: np.ndarray) -> Tried:
         return judged(name, values, robot, (self.train, self.held), self.noise, e, self.threads)
@@ -214,7 +217,7 @@ def _laws(
         e = np.concatenate([e, [p.nominal for p in new]])
         if any(p.name == SPRING for p in new):
             e = _scanned(larger, pieces, e, larger.space.index(SPRING))
-        e = pieces.fit(larger, wide, names, e, rounds=2).e if names else e
+        e = pieces.optimum(larger, wide, names, e) if names else e
         name = rung.name if rung else AS_BELIEVED
         found[name] = (extra, e)
         tried.append(pieces.judged(name, {n: float(e[larger.space.index(n)]) for n in names}, larger, e))
@@ -228,7 +231,7 @@ def _together(robot: Robot, pieces: _Pieces, belief: Belief, names: tuple[str, .
 
     From several starts, (all,), since what was bent may be in another valley. They are compared with one noise for all.
     """
-    ends = [pieces.fit(robot, belief, names, start, rounds=2).e for start in starts]
+    ends = [pieces.optimum(robot, belief, names, start) for start in starts]
     errors = [relative(robot, pieces.train, pieces.noise, e, pieces.threads).mean() for e in ends]
     return pieces.fit(robot, belief, names, ends[int(np.argmin(errors))])
 
