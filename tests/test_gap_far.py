@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 from gapping import following, recorded
 
+from isthmus.cli.gap_ import _check_driver
 from isthmus.cli.main import main
 from isthmus.data.contract import Law
-from isthmus.data.recording import write
+from isthmus.data.recording import read, write
+from isthmus.deploy.controller import Controller
+from isthmus.errors import BadInput
 from isthmus.gap.bootstrap import block_draws, interval
 from isthmus.gap.closed import charged
 from isthmus.gap.far import HORIZONS, _by_signal, _root_mean, _scores, _squares, far, still
@@ -147,6 +150,20 @@ def files(tmp_path_factory):
 def run(capsys, *args) -> tuple[int, dict]:
     code = main(["gap", *map(str, args), "--json"])
     return code, json.loads(capsys.readouterr().out)
+
+
+def test_a_recording_that_another_driver_made_is_refused(files, tmp_path, capsys):
+    """By what it would have sent, where the recording does not say who was in charge."""
+    driven = (read(files / "walk.mcap"), record(PENDULUM, PENDULUM.space.nominal, waves(PENDULUM, 6.0, 8, 0.4), 1))
+    mine, stranger = (replace(x, wanted=np.full_like(x.wanted, np.nan), origin={}) for x in driven)
+    write(tmp_path / "stranger.mcap", stranger)
+    code, said = run(capsys, files / "a.controller", tmp_path / "stranger.mcap", "--robot", "pendulum")
+    assert code == 2
+    assert "stranger.mcap does not say what drove the robot" in said["error"]
+    controller = Controller.load(files / "a.controller")
+    _check_driver(controller, mine, "mine")
+    with pytest.raises(BadInput, match="sent other targets"):
+        _check_driver(controller, stranger, "stranger")
 
 
 @pytest.mark.slow

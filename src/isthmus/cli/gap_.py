@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 import tyro
 
 from isthmus.cli import show
@@ -19,13 +20,16 @@ from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
-    from isthmus.deploy.controller import Manifest
+    from isthmus.data.episode import Episode
+    from isthmus.deploy.controller import Controller, Manifest
     from isthmus.diagnose.whole import Diagnosis
     from isthmus.gap.whole import Gap
     from isthmus.sim.robot import Robot
 
 SHOWN = 8
 """Uncovered windows that are printed."""
+STRANGER = 0.5
+"""Share of ticks in which a controller that drove a robot would hardly have sent something else."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ def run(args: Args) -> int:
     robot, belief = worlds_of(args.twin or args.belief, robot)
     task = replace(task, robot=robot) if task is not None else None
     episodes, names = [read(path) for path in args.recordings], [str(p) for p in args.recordings]
+    for episode, name in zip(episodes, names, strict=True):
+        _check_driver(controller, episode, name)
     began = time.perf_counter()
     with show.bar(f"measuring {robot.name}") as bar:
         found = measure(
@@ -113,6 +119,22 @@ def run(args: Args) -> int:
     if args.out is not None:
         show.say(f"wrote {args.out}")
     return 0
+
+
+def _check_driver(controller: Controller, episode: Episode, name: str) -> None:
+    """Refuse a recording that does not say who drove the robot, if it plainly was not this controller."""
+    from isthmus.diagnose.parrot import parrot
+
+    if episode.origin.get("controller_hash") or np.isfinite(episode.wanted).any():
+        return
+    if controller.manifest.robot.robot != episode.contract.robot:
+        return  # which is said by whoever measures
+    found = parrot(controller, [episode])
+    if found.ticks and found.share > STRANGER:
+        raise BadInput(
+            f"{name} does not say what drove the robot, and this controller would have sent other targets in "
+            f"{100 * found.share:.0f} % of its ticks; `isthmus identify` takes recordings of any driver."
+        )
 
 
 def _tell_why(why: Diagnosis) -> None:

@@ -78,8 +78,10 @@ def _robot(args: Args) -> int:
         show.emit({"robot": args.robot, **_robot_dict(robot)})
         return 0
     show.out.print(f"{robot.name}: {robot.doc}\n")
-    rows = [[s.name, str(s.size), s.unit, s.frame] for s in (*robot.contract.signals, robot.contract.target)]
-    show.out.print(show.table("signals, and the target last", ["name", "size", "unit", "frame"], rows, right=(1,)))
+    rows = [[s.name, str(s.size), s.unit, s.frame, ", ".join(s.labels)] for s in robot.contract.signals]
+    target = robot.contract.target
+    rows.append([f"{target.name} (sent)", str(target.size), target.unit, target.frame, ", ".join(target.labels)])
+    show.out.print(show.table("signals, and what is sent", ["name", "size", "unit", "frame", "labels"], rows, right=(1,)))
     rows = []
     for p in robot.space.params:
         low, high = robot.prior.interval(p.name, 1.0)

@@ -182,7 +182,7 @@ def command(args: tuple[str, ...]) -> tuple[int, dict[str, Any]]:
     printed = io.StringIO()
     with redirect_stdout(printed):
         try:
-            code = main([*args, "--json"])
+            code = main([*args, "--json"], inner=True)
         except (Exception, SystemExit) as error:
             # A mistake in one command must not take the others' work with it.
             traceback.print_exc()

@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import sys
 
 from isthmus import __version__
@@ -48,11 +49,13 @@ def usage() -> str:
     return (
         f"isthmus {__version__}: from simulation to the robot and back\n\nusage: isthmus VERB [options]\n\n{verbs}\n\n"
         "example: isthmus train pendulum/swingup -o runs/first\n"
-        "isthmus VERB --help tells more about a verb."
+        "isthmus VERB --help tells more about a verb.\n"
+        "exit codes: 0 done, 1 the answer is no, 2 bad input, 3 interrupted with everything saved"
     )
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, inner: bool = False) -> int:
+    """The exit code. An `inner` command is one of several, and whoever runs them says how to go on if it is interrupted."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
@@ -68,13 +71,13 @@ def main(argv: list[str] | None = None) -> int:
     except BadInput as error:
         return _fail(str(error), as_json, 2)
     except Interrupted as error:
-        return _fail(str(error), as_json, 3)
+        return _fail(str(error), as_json, 3, quiet=inner)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in LAB:
             raise
         return _fail(f"`isthmus {argv[0]}` needs {error.name}: pip install 'isthmus[lab]'.", as_json, 2)
     except KeyboardInterrupt:
-        return _fail("interrupted.", as_json, 3)
+        return _fail("interrupted.", as_json, 3, quiet=inner)
     except BrokenPipeError:
         # The reader of our output has gone; there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -92,7 +95,8 @@ def _run(verb: str, rest: list[str]) -> int:
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     try:
-        args = tyro.cli(module.Args, prog=f"isthmus {verb}", description=module.__doc__, args=rest)
+        about = re.sub(r"\n+example:", "\n\nexample:", module.__doc__ or "")  # a paragraph each
+        args = tyro.cli(module.Args, prog=f"isthmus {verb}", description=about, args=rest)
     except SystemExit as stop:
         if stop.code and "--json" in rest:
             print(json.dumps({"error": "the options could not be read; see standard error", "exit": 2}))
@@ -100,8 +104,9 @@ def _run(verb: str, rest: list[str]) -> int:
     return module.run(args)
 
 
-def _fail(message: str, as_json: bool, code: int) -> int:
-    print(f"isthmus: {message}", file=sys.stderr)
+def _fail(message: str, as_json: bool, code: int, quiet: bool = False) -> int:
+    if not quiet:
+        print(f"isthmus: {message}", file=sys.stderr)
     if as_json:
         print(json.dumps({"error": message, "exit": code}))
     return code

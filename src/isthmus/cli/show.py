@@ -7,12 +7,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 out = Console(soft_wrap=False)
@@ -56,6 +57,10 @@ def table(title: str, columns: list[str], rows: list[list[str]], right: tuple[in
     return t
 
 
+WIDE = 90
+"""Columns of a terminal that has room for a bar beside its note."""
+
+
 class Bar:
     """A progress bar with time left; without a terminal, a line every ten seconds."""
 
@@ -66,13 +71,17 @@ class Bar:
         self._start = time.monotonic()
         self._begun: float | None = None
         """Fraction that was already done when we first heard, as in a resumed run."""
+        # Where there is little room, the note gives way, and never the time.
+        whole, cut = partial(Column, no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=3)
         columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=None),
-            TextColumn("{task.percentage:>3.0f} %"),
+            TextColumn("{task.description}", markup=False, table_column=cut),
+            *((BarColumn(bar_width=None, table_column=Column(ratio=1)),) if err.width >= WIDE else ()),
+            TextColumn("{task.percentage:>3.0f} %", table_column=whole(min_width=5)),
+            TimeElapsedColumn(table_column=whole(min_width=7)),
+            TextColumn("left", table_column=whole(min_width=4)),
+            TimeRemainingColumn(elapsed_when_finished=False, table_column=whole(min_width=7)),
         )
-        columns += (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))
-        self._progress = Progress(*columns, console=err, transient=True)
+        self._progress = Progress(*columns, console=err, transient=True, expand=True)
         self._task = self._progress.add_task(what, total=1.0)
 
     def update(self, fraction: float, note: str = "") -> None:

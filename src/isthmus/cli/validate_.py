@@ -119,6 +119,8 @@ def tested(path: Path, controller, on: str) -> tuple[Task, Belief, str, str]:
         raise BadInput(f"{path} was made for a task that is not known here: {error}") from None
     twin = Path(on)
     if on and not is_twin(twin):
+        if on not in ROBOTS and twin.is_file() and twin.suffix not in (".xml", ".urdf", ".toml"):
+            raise BadInput(f"--on takes a robot or a twin (.twin), and {on} is neither.")
         if on not in ROBOTS and not twin.exists():
             get_robot(on)
         if on != task.robot.name:

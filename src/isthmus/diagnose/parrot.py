@@ -43,7 +43,7 @@ def parrot(controller: Controller, episodes: Sequence[Episode]) -> Parrot:
             commands(controller, episode),
             np.concatenate([episode.signals[s.name] for s in episode.contract.signals], 1),
         )
-        wanted = episode.wanted
+        wanted = asked_for(episode)
         asked_then = np.asarray(np.isfinite(wanted).all(axis=1))
         size = _size(episode)
         for t in np.flatnonzero(asked_then):
@@ -58,9 +58,14 @@ def parrot(controller: Controller, episodes: Sequence[Episode]) -> Parrot:
     return Parrot(len(found), float((found > SAME).mean()) if off else 0.0, float(found.max()) if off else 0.0)
 
 
+def asked_for(episode: Episode) -> np.ndarray:
+    """(T, m) by a controller; in a recording that does not say, what was sent."""
+    return episode.wanted if np.isfinite(episode.wanted).any() else episode.target
+
+
 def _size(episode: Episode) -> np.ndarray:
     """(m,) of a target: its range by the contract, or what was asked for."""
     target = episode.contract.target
     if target.low and target.high:
         return np.array(target.high) - np.array(target.low)
-    return np.maximum(np.nanmax(np.abs(episode.wanted), axis=0, initial=0.0), 1e-3)
+    return np.maximum(np.nanmax(np.abs(asked_for(episode)), axis=0, initial=0.0), 1e-3)

@@ -134,4 +134,4 @@ def headline(verdict: Verdict, evidence: Evidence, belief: Belief) -> str:
         second = verdict.hypotheses[1]
         return f"Cannot tell: {first.cause} ({percent(first.p)}) or {second.cause} ({percent(second.p)})."
     text = advice(first, evidence, belief).sentence
-    return f"{text[:1].upper()}{text[1:]} ({percent(first.p)})."
+    return f"{text[:1].upper()}{text[1:]} ({percent(first.p)} sure)."

@@ -82,7 +82,7 @@ def outcome(story: Story, space: Space, truth: dict[str, Any] | None) -> Outcome
     if first is not None:
         lines.append(f"Before: {_could(first)}.")
     if first is not None and first.why.get("headline"):
-        lines.append(f"What was wrong: {_lower(first.why['headline'])}")
+        lines.append(f"What seemed wrong: {_lower(first.why['headline'])}")
     did = tuple(_did(repair) for repair in story.repairs)
     if did:
         lines.append(f"What was done: {'; then '.join(did)}.")

@@ -35,6 +35,8 @@ BINS, SWEPT = 6, 4
 """Shares of the worlds by a number, and numbers against which success is drawn in the open."""
 REPLACED = {"stribeck": "friction", "ground_softness": "contact_time"}
 """Missing physics that takes the place of a number, which then has no true value."""
+FEW = 0.75
+"""Share of intervals of 90 % that hold the truth, below which the report says why that may be."""
 PARAMETERS = 14
 """Numbers in the figure; all are in the table."""
 
@@ -117,6 +119,8 @@ def _numbered(story: Story, robot: Robot, found: Outcome) -> str:
     )
     if inside:
         text += f" Diamonds: the truth, which was revealed after everything else. {held} of {len(inside)} intervals hold it."
+        if held < FEW * len(inside):
+            text += " Fewer than nine in ten: numbers that act alike here stand in for each other, or for what is missing."
     svg = intervals([_row(n, truth) for n in rows[:PARAMETERS]], "0: lower end of what was believed, 1: upper end", "numbers")
     columns = ["parameter", "unit", "believed", "found", "90 % interval", *(["truth"] if truth else [])]
     cells = [
@@ -214,7 +218,8 @@ def _swept(story: Story, robot: Robot, found: Outcome) -> str:
     names = sorted(columns, key=lambda c: -max(_spread(np.array(t[c]), w) for t, w in zip(tables, wins, strict=True)))
     text = (
         f"{len(wins[0])} worlds, {WIDE:g} times as wide as the prior; numbers that success hangs on most come first. "
-        "With 95 % intervals. Each policy is in its own simulator: the one after has what was learned of this robot."
+        "With 95 % intervals. Each policy is in its own simulator: the one after has what was learned of this robot. All "
+        "numbers vary at once: a line is a mean over many robots, most of them odder than this one."
     )
     truth = _true_values(robot, found)
     parts = []

@@ -158,6 +158,8 @@ def alone(folder: Path) -> Iterator[None]:
     """Hold a folder, so that no other loop works in it at the same time."""
     import fcntl
 
+    if folder.exists() and not folder.is_dir():
+        raise BadInput(f"{folder} is a file; a loop needs a folder of its own.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("w")
