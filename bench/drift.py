@@ -24,7 +24,7 @@ import numpy as np
 
 from bench.coverage import EXPERIMENTS
 from isthmus.data.rate import Rate
-from isthmus.identify.fit import fit, posterior
+from isthmus.identify.fit import by_signal, fit, posterior
 from isthmus.identify.plant import record, waves
 from isthmus.identify.score import Score, Unit, look, score, told
 from isthmus.identify.study import prepare
@@ -63,9 +63,10 @@ def rows(name: str, seed: int) -> Iterator[dict[str, Any]]:
     robot, rng = get_robot(name), np.random.default_rng([seed, 7])
     e = robot.prior.sample(rng, 1)[0]
     parts = prepare(robot, _recorded(robot, e, range(1000, 1000 + FITTED)), robot.prior, threads=1)
-    belief = posterior(robot, fit(parts.robot, parts.train, robot.prior, parts.floor, rounds=2, threads=1), robot.prior)
+    found = fit(parts.robot, parts.train, robot.prior, parts.floor, rounds=2, threads=1)
+    belief, left = posterior(robot, found, robot.prior), by_signal(robot, found.noise)
     base = _recorded(robot, e, range(BEFORE + AFTER))
-    unit = look(robot, base, belief, robot.prior, threads=1)
+    unit = look(robot, base, belief, robot.prior, threads=1, left=left)
     began = time.perf_counter()
     said, scores = told(unit), score(unit)
     spent = (time.perf_counter() - began) / len(base)
@@ -116,7 +117,7 @@ def _changed(robot, e, belief, unit, before, said, what: str, shape: str, by: fl
         moved = e.copy()
         moved[i] = np.clip(e[i] + by * (1 if shape == "jump" else k + 1), robot.space.low[i], robot.space.high[i])
         later += _recorded(robot, moved, range(500 + k, 501 + k))
-    new = look(robot, later, belief, robot.prior, ahead=unit.ahead, threads=1)
+    new = replace(look(robot, later, belief, robot.prior, ahead=unit.ahead, threads=1), noise=unit.noise)
     whole = replace(unit, segments=unit.segments[:BEFORE] + new.segments)
     scores = _joined(before, score(new))
     tests, threshold = examine(whole, scores, said, 1.0)

@@ -34,7 +34,7 @@ import numpy as np
 from bench.spread import spread
 from isthmus.cli.loop_ import command
 from isthmus.errors import BadInput
-from isthmus.files import canonical_json, write_json
+from isthmus.files import atomic_write, canonical_json, write_json
 from isthmus.loop.steps import Done, Journal, Step, alone, carry_out
 from isthmus.loop.tuned import TUNED
 from isthmus.robots import get_robot
@@ -69,7 +69,7 @@ def trained(task: str, folder: Path) -> Generator[Step, Done, dict[str, float]]:
 def closed(task: str, folder: Path, seed: int, family: str, spent: dict[str, float]) -> Generator[Step, Done, dict]:
     """What every method makes of one reality."""
     word, own = f"hidden:{seed}:{family}", folder / f"{family}-{seed}"
-    row: dict = {"family": family, "seed": seed, "success": {}, "score": {}, "seconds": {}, "robot": {}}
+    row: dict = {"task": task, "family": family, "seed": seed, "success": {}, "score": {}, "seconds": {}, "robot": {}}
     for name in TRAINED:
         yield from _watch(row, name, folder / name, word)
         row["seconds"][name], row["robot"][name] = spent[name], 0.0
@@ -99,7 +99,7 @@ def bench(task: str, folder: Path, each: int, kept: Path | None) -> None:
     for seed in range(FIRST, FIRST + each):
         for family in FAMILIES:
             own = folder / "realities" / f"{family}-{seed}"
-            if any((row["family"], row["seed"]) == (family, seed) for row in finished(folder, kept)):
+            if any((row["family"], row["seed"]) == (family, seed) for row in finished(task, folder, kept)):
                 continue
             try:
                 with alone(own):
@@ -109,18 +109,19 @@ def bench(task: str, folder: Path, each: int, kept: Path | None) -> None:
                 continue
             write_json(own / "row.json", row)
             if kept:
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                with kept.open("a") as file:
-                    file.write(canonical_json(row) + "\n")
+                lines = "".join(canonical_json(row) + "\n" for row in finished(task, folder, kept))
+                atomic_write(kept, lines.encode())
             rates = ", ".join(f"{m} {100 * row['success'][m]:.0f} %" for m in METHODS)
             print(f"hidden:{seed}:{family}: {rates}; {row['cause']}", flush=True)
 
 
-def finished(folder: Path, kept: Path | None) -> Rows:
-    """Of this folder and of the file, each reality once."""
+def finished(task: str, folder: Path, kept: Path | None) -> Rows:
+    """Of this folder and of the file, each reality once; a file of another task is refused."""
     texts = [path.read_text() for path in folder.glob("realities/*/row.json")]
     texts += kept.read_text().splitlines() if kept and kept.exists() else []
     rows = {(row["family"], row["seed"]): row for row in map(json.loads, texts)}
+    if any(row["task"] != task for row in rows.values()):
+        raise BadInput(f"{kept} or {folder} holds realities of another task than {task}.")
     return [rows[key] for key in sorted(rows)]
 
 
@@ -187,7 +188,7 @@ def main() -> int:
     folder = args.out / args.task.replace("/", "-")
     if not args.table:
         bench(args.task, folder, args.each, args.rows)
-    print(told(finished(folder, args.rows)))
+    print(told(finished(args.task, folder, args.rows)))
     return 0
 
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 SHOWN = 8
 """Uncovered windows that are printed."""
-STRANGER = 0.5
-"""Share of ticks in which a controller that drove a robot would hardly have sent something else."""
+SAME_RATE = 0.02
+STRANGER = 0.05
+"""Of a target's range: where half of what was sent is farther from what a controller would have sent, it was another one."""
 
 
 @dataclass(frozen=True)
@@ -123,17 +124,17 @@ def run(args: Args) -> int:
 
 def _check_driver(controller: Controller, episode: Episode, name: str) -> None:
     """Refuse a recording that does not say who drove the robot, if it plainly was not this controller."""
-    from isthmus.diagnose.parrot import parrot
+    from isthmus.diagnose.parrot import strangeness
 
+    ours = controller.manifest.robot
     if episode.origin.get("controller_hash") or np.isfinite(episode.wanted).any():
         return
-    if controller.manifest.robot.robot != episode.contract.robot:
-        return  # which is said by whoever measures
-    found = parrot(controller, [episode])
-    if found.ticks and found.share > STRANGER:
+    if ours.robot != episode.contract.robot or abs(episode.contract.rate / ours.rate - 1.0) > SAME_RATE:
+        return  # what is of another robot is refused elsewhere, and at another rate nobody can tell
+    if (off := strangeness(controller, episode)) > STRANGER:
         raise BadInput(
-            f"{name} does not say what drove the robot, and this controller would have sent other targets in "
-            f"{100 * found.share:.0f} % of its ticks; `isthmus identify` takes recordings of any driver."
+            f"{name} does not say what drove the robot, and this controller would have sent other targets: half of them are "
+            f"more than {100 * off:.0f} % of their range off; `isthmus identify` takes recordings of any driver."
         )
 
 

@@ -65,7 +65,7 @@ class _Step:
     fields: dict[str, Any]
     """For a JSON object."""
     left: dict[str, float]
-    """σ by signal of what a fit left, if it took one."""
+    """σ by signal of what it leaves, if it is kept."""
 
 
 def run(args: Args) -> int:
@@ -188,8 +188,10 @@ def _ground(parts: Parts, before: Belief, error: tuple[float, float]) -> _Step:
 
 
 def _force(args: Args, parts: Parts, before: tuple[float, float]) -> _Step:
+    from isthmus.identify.fit import by_signal
     from isthmus.identify.missing import learn
     from isthmus.identify.rollout import feature_names, with_force
+    from isthmus.identify.study import errors
 
     robot = parts.robot
     names = args.joints or tuple(robot.model.joint(j).name for j in range(robot.model.njnt))
@@ -202,7 +204,10 @@ def _force(args: Args, parts: Parts, before: tuple[float, float]) -> _Step:
     error = _errors(parts, forced)
     largest = dict(zip(_acted(robot, names), map(float, learned.net.unit), strict=True))
     fields = {"largest": largest, "features": list(feature_names(robot, learned))}
-    return _Step("force", forced, error, error[1] < before[1], False, (before, error), fields, {})
+    kept = error[1] < before[1]
+    left = errors(forced, parts.train, parts.floor, parts.floor, [forced.prior.median()])[0] if kept else None
+    told = by_signal(robot, left.rms) if left else {}
+    return _Step("force", forced, error, kept, False, (before, error), fields, told)
 
 
 def _errors(parts: Parts, robot: Robot) -> tuple[float, float]:

@@ -36,36 +36,46 @@ class Parrot:
 
 
 def parrot(controller: Controller, episodes: Sequence[Episode]) -> Parrot:
-    off: list[float] = []
+    off: list[np.ndarray] = [np.zeros(0)]
     for episode in episodes:
-        fit = Fit.by_name(controller.manifest, episode.contract)
-        asked, measured = (
-            commands(controller, episode),
-            np.concatenate([episode.signals[s.name] for s in episode.contract.signals], 1),
-        )
-        wanted = asked_for(episode)
-        asked_then = np.asarray(np.isfinite(wanted).all(axis=1))
-        size = _size(episode)
-        for t in np.flatnonzero(asked_then):
-            if t == 0 or not asked_then[t - 1]:
-                controller.reset()  # as the runtime does when it asks anew
-            row = {name: measured[t, columns] for name, columns in fit.signals.items()} | {n: v[t] for n, v in asked.items()}
-            if not all(np.isfinite(v).all() for v in row.values()):
-                continue
-            out = controller.tick(row)[fit.target]
-            off.append(float((np.abs(out - wanted[t]) / size).max()))
-    found = np.array(off) if off else np.zeros(0)
-    return Parrot(len(found), float((found > SAME).mean()) if off else 0.0, float(found.max()) if off else 0.0)
+        ticks, out = _asked_again(controller, episode, np.asarray(np.isfinite(episode.wanted).all(axis=1)))
+        off.append((np.abs(out - episode.wanted[ticks]) / _size(episode, episode.wanted)).max(axis=1, initial=0.0))
+    found = np.concatenate(off)
+    return Parrot(len(found), float((found > SAME).mean()) if len(found) else 0.0, float(found.max(initial=0.0)))
 
 
-def asked_for(episode: Episode) -> np.ndarray:
-    """(T, m) by a controller; in a recording that does not say, what was sent."""
-    return episode.wanted if np.isfinite(episode.wanted).any() else episode.target
+def strangeness(controller: Controller, episode: Episode) -> float:
+    """How far what was sent is from what the controller would have sent: median over ticks, in the target's range.
+
+    For recordings of others: logged a tick early or late, clipped on the way, and not from the first tick on.
+    """
+    ticks, out = _asked_again(controller, episode, np.asarray(np.isfinite(episode.target).all(axis=1)))
+    if not len(ticks):
+        return 0.0
+    sent = [episode.target[np.clip(ticks + late, 0, len(episode) - 1)] for late in (-1, 0, 1)]
+    off = [(np.abs(out - x) / _size(episode, episode.target)).max(axis=1) for x in sent]
+    return min(float(np.nanmedian(x)) for x in off)
 
 
-def _size(episode: Episode) -> np.ndarray:
-    """(m,) of a target: its range by the contract, or what was asked for."""
+def _asked_again(controller: Controller, episode: Episode, then: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of ticks in which it was asked `then`, (T,), those with whole signals, (k,), and what it asks for now, (k, m)."""
+    fit = Fit.by_name(controller.manifest, episode.contract)
+    asked = commands(controller, episode)
+    measured = np.concatenate([episode.signals[s.name] for s in episode.contract.signals], 1)
+    ticks, out = [], []
+    for t in np.flatnonzero(then):
+        if t == 0 or not then[t - 1]:
+            controller.reset()  # as the runtime does when it asks anew
+        row = {name: measured[t, columns] for name, columns in fit.signals.items()} | {n: v[t] for n, v in asked.items()}
+        if all(np.isfinite(v).all() for v in row.values()):
+            ticks.append(t)
+            out.append(controller.tick(row)[fit.target])
+    return np.array(ticks, int), np.array(out).reshape(len(out), episode.contract.target.size)
+
+
+def _size(episode: Episode, asked: np.ndarray) -> np.ndarray:
+    """(m,) of a target: its range by the contract, or what was asked for, (T, m)."""
     target = episode.contract.target
     if target.low and target.high:
         return np.array(target.high) - np.array(target.low)
-    return np.maximum(np.nanmax(np.abs(asked_for(episode)), axis=0, initial=0.0), 1e-3)
+    return np.maximum(np.nanmax(np.abs(asked), axis=0, initial=0.0), 1e-3)

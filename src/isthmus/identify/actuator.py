@@ -132,7 +132,7 @@ def climb(
     The robot's own figures of its motors are searched again with every law, whatever was believed of them: a fit without the
     right law has bent them to make up for it. All other numbers are, too, with the law that is chosen, from what was believed
     `before` these recordings, by default `belief`. What is believed in the end is from that fit, whatever the law's figures
-    are; with a network, from one with all of the law in force.
+    are; with a network, and where held-out pieces speak against that fit, from one with all of the law in force.
     """
     labels, numbers, before = tuple(labels), free(robot, belief), belief if before is None else before
     own = tuple(n for n in owned(robot) if n in numbers)
@@ -150,7 +150,8 @@ def climb(
         again = pieces.judged(base.name, {n: whole.value(n) for n in base.values}, larger, whole.e)
         if choose([again, base]) is again:
             tried = [again if t is base else t for t in tried]
-            base, e, last = again, whole.e, whole
+            # A delay of the law is no figure of a motor: nothing keeps it, and what was found beside it does not stay.
+            base, e, last = again, whole.e, None if DELAY in base.values else whole
     motors = settled(robot, extra, base.values)
     here = replace(robot, unit=replace(robot.unit, motors=motors))
     world = e[: len(robot.space)]
