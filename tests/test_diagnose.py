@@ -22,11 +22,11 @@ from isthmus.diagnose.judge import CAUSES, EXPLAINED, TOLD, WEIGHTS, Verdict, as
 from isthmus.diagnose.link import packets
 from isthmus.diagnose.numbers import fitted, nearer
 from isthmus.diagnose.outcome import Outcome, Spread
-from isthmus.diagnose.parrot import Parrot, parrot
 from isthmus.diagnose.rest import units
 from isthmus.diagnose.whole import diagnose
 from isthmus.diagnose.wiring import mistakes, wiring
 from isthmus.diagnose.words import gain, headline
+from isthmus.gap.parrot import Parrot, parrot
 from isthmus.gap.tracks import Track, tracks
 from isthmus.gap.whole import measure
 from isthmus.identify.plant import lived, record, waves

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from gapping import following, recorded
 
-from isthmus.cli.gap_ import _check_driver
 from isthmus.cli.main import main
 from isthmus.data.contract import Law
 from isthmus.data.recording import read, write
@@ -25,6 +24,7 @@ from isthmus.gap.predict import Predictor, warmed
 from isthmus.gap.residual import Components
 from isthmus.gap.segments import cut
 from isthmus.gap.tracks import tracks
+from isthmus.gap.whole import check
 from isthmus.identify.plant import record, waves
 from isthmus.robots import get_robot
 from isthmus.world import Belief
@@ -161,9 +161,9 @@ def test_a_recording_that_another_driver_made_is_refused(files, tmp_path, capsys
     assert code == 2
     assert "stranger.mcap does not say what drove the robot" in said["error"]
     controller = Controller.load(files / "a.controller")
-    _check_driver(controller, mine, "mine")
+    check(PENDULUM, controller, mine, "mine")
     with pytest.raises(BadInput, match="sent other targets"):
-        _check_driver(controller, stranger, "stranger")
+        check(PENDULUM, controller, stranger, "stranger")
 
 
 @pytest.mark.slow

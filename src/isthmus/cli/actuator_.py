@@ -22,7 +22,7 @@ from isthmus.cli.worlds import robot_of
 from isthmus.errors import BadInput, unknown
 
 if TYPE_CHECKING:
-    from isthmus.identify.actuator import Actuator
+    from isthmus.identify.actuator import Actuator, Climbed
     from isthmus.identify.twin import Twin
     from isthmus.sim.robot import Robot
 
@@ -65,10 +65,11 @@ def run(args: Args) -> int:
         raise BadInput("tables with torques and recordings without do not go together.")
     robot, old = robot_of(args.robot)
     began = time.perf_counter()
-    found, belief, left, inputs, notes = _unseen(args, robot, old) if kinds == {True} else _measured(args, robot)
+    climbed, inputs, notes = _unseen(args, robot, old) if kinds == {True} else _measured(args, robot)
+    found, belief = climbed.actuator, climbed.belief
     entry = {"recordings": inputs, "actuator": found.chosen, "error": {t.name: t.held_out for t in found.tried}}
-    entry |= {"findings": notes, "belief": belief.to_dict()} | ({"left": left} if left else {})
-    unit = replace(robot.unit, motors=found.motors, learned=_kept(robot, found))
+    entry |= {"findings": notes, "belief": belief.to_dict()} | ({"left": climbed.left} if climbed.left else {})
+    unit = replace(robot.unit, motors=found.motors, learned=_kept(robot, found), split=found.split)
     if args.out is not None and args.out.suffix == ".twin":
         twin = old or Twin(args.robot, robot.model_hash, belief)
         twin = replace(twin, unit=unit).fitted(belief, entry).save(args.out)
@@ -83,9 +84,9 @@ def run(args: Args) -> int:
     return 0
 
 
-def _measured(args: Args, robot: Robot) -> tuple[Actuator, Any, dict[str, float], list[str], list]:
+def _measured(args: Args, robot: Robot) -> tuple[Climbed, list[str], list]:
     from isthmus.files import content_hash, read_bytes
-    from isthmus.identify.actuator import climb_bench
+    from isthmus.identify.actuator import Climbed, climb_bench
     from isthmus.identify.bench import read_bench
     from isthmus.identify.law import with_delay
 
@@ -93,10 +94,10 @@ def _measured(args: Args, robot: Robot) -> tuple[Actuator, Any, dict[str, float]
     with show.bar(f"motors of {robot.name}") as bar:
         found = climb_bench(robot, bench, bar.update)
     belief = with_delay(robot, robot.prior, found.delay)
-    return found, belief, {}, [content_hash(read_bytes(path, 2**31)) for path in args.files], []
+    return Climbed(found, belief, {}), [content_hash(read_bytes(path, 2**31)) for path in args.files], []
 
 
-def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Actuator, Any, dict[str, float], list[str], list]:
+def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Climbed, list[str], list]:
     from isthmus.data.reader import read
     from isthmus.identify.actuator import climb
     from isthmus.identify.ladder import LADDER
@@ -128,7 +129,7 @@ def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Actuator, Any, 
             parts.robot, parts.train, parts.held_out, robot.prior, parts.floor, labels,
             report=bar.update, before=known, ladder=ladder,
         )  # fmt: skip
-    return found.actuator, found.belief, found.left, inputs, [f.to_dict() for f in findings]
+    return found, inputs, [f.to_dict() for f in findings]
 
 
 def _kept(robot: Robot, found: Actuator) -> tuple:
@@ -161,6 +162,8 @@ def _tell(robot: Robot, found: Actuator) -> None:
     chosen = next(t for t in found.tried if t.name == found.chosen)
     rows = [[name.removeprefix(FIGURE), f"{value:.4g}"] for name, value in chosen.values.items()]
     show.out.print(show.table("", ["figure", "found"], rows, right=(1,)))
+    if found.split > 1:
+        show.say(f"It is followed in physics steps of 1/{found.split}: its teeth hit and part within a step.")
     if not any(t.name == NETWORK for t in found.tried):
         show.say("Nothing but noise is left: no other law was tried.")
     elif found.learned is None:

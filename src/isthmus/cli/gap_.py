@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import tyro
 
 from isthmus.cli import show
@@ -20,17 +19,13 @@ from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
 
 if TYPE_CHECKING:
-    from isthmus.data.episode import Episode
-    from isthmus.deploy.controller import Controller, Manifest
+    from isthmus.deploy.controller import Manifest
     from isthmus.diagnose.whole import Diagnosis
     from isthmus.gap.whole import Gap
     from isthmus.sim.robot import Robot
 
 SHOWN = 8
 """Uncovered windows that are printed."""
-SAME_RATE = 0.02
-STRANGER = 0.05
-"""Of a target's range: where half of what was sent is farther from what a controller would have sent, it was another one."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +66,6 @@ def run(args: Args) -> int:
     robot, belief = worlds_of(args.twin or args.belief, robot)
     task = replace(task, robot=robot) if task is not None else None
     episodes, names = [read(path) for path in args.recordings], [str(p) for p in args.recordings]
-    for episode, name in zip(episodes, names, strict=True):
-        _check_driver(controller, episode, name)
     began = time.perf_counter()
     with show.bar(f"measuring {robot.name}") as bar:
         found = measure(
@@ -120,22 +113,6 @@ def run(args: Args) -> int:
     if args.out is not None:
         show.say(f"wrote {args.out}")
     return 0
-
-
-def _check_driver(controller: Controller, episode: Episode, name: str) -> None:
-    """Refuse a recording that does not say who drove the robot, if it plainly was not this controller."""
-    from isthmus.diagnose.parrot import strangeness
-
-    ours = controller.manifest.robot
-    if episode.origin.get("controller_hash") or np.isfinite(episode.wanted).any():
-        return
-    if ours.robot != episode.contract.robot or abs(episode.contract.rate / ours.rate - 1.0) > SAME_RATE:
-        return  # what is of another robot is refused elsewhere, and at another rate nobody can tell
-    if (off := strangeness(controller, episode)) > STRANGER:
-        raise BadInput(
-            f"{name} does not say what drove the robot, and this controller would have sent other targets: half of them are "
-            f"more than {100 * off:.0f} % of their range off; `isthmus identify` takes recordings of any driver."
-        )
 
 
 def _tell_why(why: Diagnosis) -> None:

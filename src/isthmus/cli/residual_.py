@@ -19,7 +19,7 @@ from isthmus.cli.looked import looked_through
 from isthmus.errors import BadInput, unknown
 
 if TYPE_CHECKING:
-    from isthmus.identify.study import Parts
+    from isthmus.identify.study import Errors, Parts
     from isthmus.sim.robot import Robot
     from isthmus.world import Belief
 
@@ -65,7 +65,7 @@ class _Step:
     fields: dict[str, Any]
     """For a JSON object."""
     left: dict[str, float]
-    """σ by signal of what it leaves, if it is kept."""
+    """σ by signal of what it leaves."""
 
 
 def run(args: Args) -> int:
@@ -102,9 +102,8 @@ def run(args: Args) -> int:
             _tell(step)
         if step.kept:
             entry = {"recordings": inputs, "learned": step.what, "findings": notes, "error": _changed(error, step.error)}
-            entry |= {"left": step.left} if step.left else {}
             belief = twin.belief if step.what == "force" else step.robot.prior
-            twin = replace(twin, unit=step.robot.unit).fitted(belief, entry | {"belief": belief.to_dict()})
+            twin = replace(twin, unit=step.robot.unit).fitted(belief, entry | {"left": step.left, "belief": belief.to_dict()})
             parts, error = replace(parts, robot=step.robot), step.error
         if step.explains and stage != stages[-1]:
             if not args.json:
@@ -183,7 +182,7 @@ def _ground(parts: Parts, before: Belief, error: tuple[float, float]) -> _Step:
         fields["ground"] |= {f"{name}_interval": list(ends) for name, ends in found.intervals.items()}
     told = ((known.fitted, known.held_out), (soft.fitted, soft.held_out))
     if not found.ground:
-        return _Step("ground", robot, error, False, known.explains, told, fields, {})
+        return _Step("ground", robot, error, False, known.explains, told, fields, found.left)
     return _Step("ground", robot, _errors(parts, robot), True, soft.explains, told, fields, found.left)
 
 
@@ -191,7 +190,6 @@ def _force(args: Args, parts: Parts, before: tuple[float, float]) -> _Step:
     from isthmus.identify.fit import by_signal
     from isthmus.identify.missing import learn
     from isthmus.identify.rollout import feature_names, with_force
-    from isthmus.identify.study import errors
 
     robot = parts.robot
     names = args.joints or tuple(robot.model.joint(j).name for j in range(robot.model.njnt))
@@ -201,22 +199,26 @@ def _force(args: Args, parts: Parts, before: tuple[float, float]) -> _Step:
             report=lambda done, found: bar.update(done, f"cost {found.cost:.3g}"),
         )  # fmt: skip
     forced = with_force(robot, learned)
-    error = _errors(parts, forced)
+    both = _predicted(parts, forced)
+    error = both[0].overall, both[1].overall
     largest = dict(zip(_acted(robot, names), map(float, learned.net.unit), strict=True))
     fields = {"largest": largest, "features": list(feature_names(robot, learned))}
-    kept = error[1] < before[1]
-    left = errors(forced, parts.train, parts.floor, parts.floor, [forced.prior.median()])[0] if kept else None
-    told = by_signal(robot, left.rms) if left else {}
-    return _Step("force", forced, error, kept, False, (before, error), fields, told)
+    left = by_signal(robot, both[0].rms)
+    return _Step("force", forced, error, error[1] < before[1], False, (before, error), fields, left)
 
 
 def _errors(parts: Parts, robot: Robot) -> tuple[float, float]:
     """Of predictions of what was learned from, and of what was held out, in units of the noise."""
+    fitted, held_out = _predicted(parts, robot)
+    return fitted.overall, held_out.overall
+
+
+def _predicted(parts: Parts, robot: Robot) -> tuple[Errors, Errors]:
     from isthmus.identify.study import errors
 
     assert parts.held_out is not None
-    both, e = (parts.train, parts.held_out), robot.prior.median()
-    fitted, held_out = (errors(robot, s, parts.floor, parts.floor, [e])[0].overall for s in both)
+    e = robot.prior.median()
+    fitted, held_out = (errors(robot, s, parts.floor, parts.floor, [e])[0] for s in (parts.train, parts.held_out))
     return fitted, held_out
 
 

@@ -18,7 +18,6 @@ from isthmus.diagnose.link import Packets, packets
 from isthmus.diagnose.noise import noises
 from isthmus.diagnose.numbers import AMISS
 from isthmus.diagnose.outcome import Outcome, Spread, outcome
-from isthmus.diagnose.parrot import Parrot, parrot
 from isthmus.diagnose.refined import WORTH, refined
 from isthmus.diagnose.rest import places, units
 from isthmus.diagnose.spring import spring
@@ -27,6 +26,7 @@ from isthmus.diagnose.wiring import Undone, compared
 from isthmus.errors import BadInput
 from isthmus.gap.closed import charged
 from isthmus.gap.noise import NOISE_ONLY
+from isthmus.gap.parrot import Parrot, parrot
 from isthmus.gap.suspect import cleaned
 from isthmus.gap.suspect.finding import Finding
 from isthmus.gap.tracks import Track, own_rate, tracks

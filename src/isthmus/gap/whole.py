@@ -23,6 +23,7 @@ from isthmus.gap.closed import charged, relive, stretches
 from isthmus.gap.coverage import Coverage, Space, coverage
 from isthmus.gap.far import Far, far, still
 from isthmus.gap.noise import floor
+from isthmus.gap.parrot import strangeness
 from isthmus.gap.region import Region, regions
 from isthmus.gap.residual import Components
 from isthmus.gap.suspect import cleaned, suspect
@@ -34,6 +35,10 @@ from isthmus.world import Belief
 
 WORLDS = 64
 """In which the controller runs."""
+SAME_RATE = 0.02
+"""Of the controller's: at another rate nobody can tell what it would have sent."""
+STRANGER = 0.05
+"""Of a target's range: where half of what was sent is farther from what a controller would have sent, it was another one."""
 
 
 @dataclass(frozen=True)
@@ -180,4 +185,15 @@ def check(robot: Robot, controller: Controller, episode: Episode, name: str) -> 
     if made and controller.hash and made != controller.hash:
         raise BadInput(
             f"{name} was recorded with another controller ({str(made)[:12]}) than this one ({controller.hash[:12]})."
+        )
+    if (
+        made
+        or np.isfinite(episode.wanted).any()
+        or abs(episode.contract.rate / controller.manifest.robot.rate - 1.0) > SAME_RATE
+    ):
+        return
+    if (off := strangeness(controller, episode)) > STRANGER:
+        raise BadInput(
+            f"{name} does not say what drove the robot, and this controller would have sent other targets: half of them are "
+            f"more than {100 * off:.0f} % of their range off; `isthmus identify` takes recordings of any driver."
         )

@@ -239,9 +239,8 @@ def posterior(robot: Robot, found: Fit, before: Belief) -> Belief:
 def noises(robot: Robot, found: Fit) -> list[Fixed]:
     """Of the sensors, to simulate them: what a fit leaves, and no more than the signals show by themselves."""
     shown = by_signal(robot, np.fmin(found.noise, found.floor))
-    params = {name: robot.space[name] for name, signal in noise_params(robot.space).items() if signal in shown}
-    signals = noise_params(robot.space)
-    return [Fixed(name, float(np.clip(shown[signals[name]], p.low, p.high))) for name, p in params.items()]
+    params = {robot.space[name]: signal for name, signal in noise_params(robot.space).items() if signal in shown}
+    return [Fixed(p.name, float(np.clip(shown[signal], p.low, p.high))) for p, signal in params.items()]
 
 
 def by_signal(robot: Robot, sigma: np.ndarray) -> dict[str, float]:

@@ -25,6 +25,7 @@ from isthmus.sim.blowup import Recorder
 from isthmus.sim.disturb import Disturber
 from isthmus.sim.engine import Engine
 from isthmus.sim.reality import RealEngine, Reality
+from isthmus.sim.sources import compact, target_joints
 from isthmus.tasks.changes import Changes
 from isthmus.tasks.curriculum import Curriculum
 from isthmus.tasks.feet import Feet
@@ -108,7 +109,10 @@ class Env:
         self.feet_pos = torch.zeros(n, feet, 3)
         self.feet_force = torch.zeros(n, feet)
         self.feet_air = torch.zeros(n, feet)
-        self.joint_speed = torch.zeros(n, m if self.engine.links else 0)
+        links = target_joints(robot, robot.model)
+        self.links = (slice(0), slice(0)) if links is None else (compact(links[0]), compact(links[1]))
+        """Columns of qpos and qvel of the joints that targets are of: what a task is about, whatever rotors behind a gear do."""
+        self.joint_speed = torch.zeros(n, m if links else 0)
         self.terms = [t.name for t in task.rewards]
         self.columns = ["return", "score", *task.metrics, *(f"reward/{t}" for t in self.terms)]
         self.totals = torch.zeros(n, len(self.columns))
@@ -290,16 +294,14 @@ class Env:
         """The true state of worlds `ids` now; `feet` gives their positions and forces instead of reading them."""
         engine, terrain = self.engine, self.task.terrain
         qpos, qvel = torch.from_numpy(engine.qpos[ids]).float(), torch.from_numpy(engine.qvel[ids]).float()
-        links = engine.links
-        joint_pos, joint_vel = (qpos[:, links[0]], qvel[:, links[1]]) if links else (qpos[:, :0], qvel[:, :0])
         feet_pos, feet_force = feet or self.feet.read(ids)
         ground = terrain.height_at(qpos[:, 0], qpos[:, 1]) if terrain else torch.zeros(len(qpos))
         feet_ground = terrain.height_at(feet_pos[..., 0], feet_pos[..., 1]) if terrain else torch.zeros(feet_force.shape)
         return State(
             qpos=qpos,
             qvel=qvel,
-            joint_pos=joint_pos,
-            joint_vel=joint_vel,
+            joint_pos=qpos[:, self.links[0]],
+            joint_vel=qvel[:, self.links[1]],
             torque=torch.from_numpy(engine.efforts(ids)).float(),
             target=self.sent[0, ids],
             last_target=self.sent[1, ids],
