@@ -19,7 +19,8 @@ def test_a_seed_is_one_reality(robot):
     for seed in range(SEEDS):
         assert hidden(robot, seed) == hidden(robot, seed)
     assert len({hidden(robot, seed)[1].hash for seed in range(SEEDS)}) == SEEDS
-    assert {hidden(robot, seed)[0] for seed in range(200)} == set(families(robot)) == set(NAMES)
+    assert {hidden(robot, seed)[0] for seed in range(200)} == set(NAMES)
+    assert set(families(robot)) == {*NAMES, "severe"}
 
 
 def test_a_family_holds_what_it_says(robot):
@@ -48,6 +49,34 @@ def test_a_family_holds_what_it_says(robot):
             assert Reality.from_toml(reality.to_toml().encode()) == reality
 
 
+def test_what_is_severe_is_further_out_and_stronger(robot):
+    """Only where it is asked for: two or three numbers, none nearer than `mixed` ever draws it."""
+    space, usual = robot.space, {}
+    for seed in range(6 * SEEDS):
+        drawn = hidden(robot, seed, "mixed")[1]
+        for name, value in drawn.params.items():
+            usual.setdefault((name, value > space[name].nominal), []).append(_beyond(robot, name, value))
+    for seed in range(SEEDS):
+        reality = hidden(robot, seed, "severe")[1]
+        reality.check(robot)
+        assert 2 <= len(reality.params) <= 3
+        assert len(reality.to_dict()["unmodelled"]) == 1
+        for name, value in reality.params.items():
+            assert space[name].low <= value <= space[name].high
+            others = usual.get((name, value > space[name].nominal), [0.0])
+            assert _beyond(robot, name, value) > max(others) - 0.01, (seed, name)
+    sags = [hidden(robot, seed, "severe")[1].unmodelled.battery_sag for seed in range(SEEDS)]
+    assert all(sag is None or 0.4 <= sag <= 0.65 for sag in sags)
+
+
+def _beyond(robot, name: str, value: float) -> float:
+    """How far outside of the prior a number is, as a part of the way from there to its hard bound."""
+    low, high = robot.prior.interval(name, 1.0)
+    even = np.log if robot.space[name].scale == "log" else float
+    end, bound = (low, robot.space[name].low) if value < low else (high, robot.space[name].high)
+    return (even(value) - even(end)) / (even(bound) - even(end))
+
+
 def live(robot, reality: Reality, periods: int = 120) -> VirtualRobot:
     """A short life: stand, track targets that wander, fall silent."""
     virtual, rng = VirtualRobot(robot, reality), np.random.default_rng(0)
@@ -67,6 +96,8 @@ def test_every_hidden_reality_lives(robot):
     for seed in range(SEEDS):
         family, reality = hidden(robot, seed)
         assert live(robot, reality).truth()["events"] == [], (seed, family)
+    for seed in range(SEEDS // 4):
+        assert live(robot, hidden(robot, seed, "severe")[1]).truth()["events"] == [], seed
 
 
 @pytest.mark.slow
@@ -75,7 +106,7 @@ def test_every_hidden_reality_lives(robot):
 def test_robots_from_elsewhere_get_the_families_that_make_sense(name):
     robot = menagerie(name)
     found = families(robot)
-    assert {"nominal", "parametric-inside", "link"} <= set(found) <= set(NAMES)
+    assert {"nominal", "parametric-inside", "link"} <= set(found) <= {*NAMES, "severe"}
     for family in found:
         reality = hidden(robot, 1, family)[1]
         assert live(robot, reality, 40).truth()["events"] == [], family

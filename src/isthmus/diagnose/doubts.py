@@ -159,5 +159,4 @@ class Lab:
 
 def finer(robot: Robot) -> Robot:
     """The same robot with shorter physics steps."""
-    step = float(robot.model.opt.timestep) / FINER
-    return replace(robot, timestep=step, substeps=FINER * robot.substeps)
+    return replace(robot, unit=replace(robot.unit, split=FINER * robot.unit.split))

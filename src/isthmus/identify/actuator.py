@@ -41,6 +41,8 @@ from isthmus.world import Belief, Param, Space
 NETWORK = "network"
 SPRING, SCANNED = f"{FIGURE}spring", 16
 """Parameter of a law: how stiff a gear is; so many values are looked at before one is fitted."""
+PLAY, SPLIT = f"{FIGURE}backlash", 4
+"""Parameter of a law: how far teeth are apart; and steps in place of each, for hits that are over sooner than one."""
 BLOCKS, HELD_OUT = 10, 5
 """Of pieces on a bench, and one in so many of them is held out."""
 Report = Callable[[float], None]
@@ -61,6 +63,8 @@ class Actuator:
     unit: str
     delay: float = 0.0
     """s that commands take; part of the link, not of the motors."""
+    split: int = 1
+    """Physics steps in place of each of the design's, in which the law holds."""
 
 
 def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) -> Actuator:
@@ -139,19 +143,16 @@ def climb(
     first = reopened(before, own)
     pieces = _Pieces(train, held, noise, threads)
     tried, found = _laws(robot, pieces, reopened(belief, own), own, labels, ladder, report)
-    base, last = choose(tried), None
-    extra, e = found[base.name]
+    base = choose(tried)
+    at = _Stand(robot, base, found[base.name][1])
+    extra = found[base.name][0]
     if base is not tried[0] and numbers:
         others = [robot.space.index(n) for n in numbers if n not in own]
-        unbent = e.copy()
+        unbent = at.e.copy()
         unbent[others] = before.median()[others]
-        larger, wide = extended(robot, first, extra)
-        whole = _together(larger, pieces, wide, (*numbers, *(p.name for p in extra)), (e, unbent))
-        again = pieces.judged(base.name, {n: whole.value(n) for n in base.values}, larger, whole.e)
-        if choose([again, base]) is again:
-            tried = [again if t is base else t for t in tried]
-            # A delay of the law is no figure of a motor: nothing keeps it, and what was found beside it does not stay.
-            base, e, last = again, whole.e, None if DELAY in base.values else whole
+        at = _whole(at, pieces, first, numbers, extra, unbent)
+        tried = [at.law if t is base else t for t in tried]
+    robot, base, e, last = at.robot, at.law, at.e, at.last
     motors = settled(robot, extra, base.values)
     here = replace(robot, unit=replace(robot.unit, motors=motors))
     world = e[: len(robot.space)]
@@ -162,7 +163,8 @@ def climb(
         tried.append(pieces.judged(NETWORK, base.values, forced, world))
         if (chosen := choose([base, tried[-1]])) is not base:
             here, network, last = forced, learned, None
-    actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise")
+    split = robot.unit.split
+    actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise", split=split)
     if chosen is tried[0] or not numbers:
         return Climbed(actuator, belief, {})
     report((len(ladder) + 1) / (len(ladder) + 2))
@@ -227,14 +229,49 @@ def _laws(
     return tried, found
 
 
-def _together(robot: Robot, pieces: _Pieces, belief: Belief, names: tuple[str, ...], starts: tuple[np.ndarray, ...]) -> Fit:
+@dataclass(frozen=True)
+class _Stand:
+    """Where the search for a law is."""
+
+    robot: Robot
+    law: Tried
+    e: np.ndarray
+    """Of the robot's own parameters and of the law's, (all,)."""
+    last: Fit | None = None
+    """Of all of them together, if that is what e comes from and what is believed in the end."""
+
+
+def _whole(
+    at: _Stand, pieces: _Pieces, belief: Belief, numbers: tuple[str, ...], extra: tuple[Param, ...], unbent: np.ndarray
+) -> _Stand:
     """All numbers beside a law's figures: masses and the like were found without it, and bent to make up for it.
 
-    From several starts, (all,), since what was bent may be in another valley. They are compared with one noise for all.
+    From two starts, where they are and `unbent`, (all,), since what was bent may be in another valley. A gear with play is also
+    followed in finer steps, if that predicts better. Of each fit nothing is kept that held-out pieces speak against.
     """
-    ends = [pieces.optimum(robot, belief, names, start) for start in starts]
+    robot, wide = extended(at.robot, belief, extra)
+    names = (*numbers, *(p.name for p in extra))
+    ends = [pieces.optimum(robot, wide, names, start) for start in (at.e, unbent)]
+    # One noise for all: what a worse fit leaves is no reason to ask less of it.
     errors = [relative(robot, pieces.train, pieces.noise, e, pieces.threads).mean() for e in ends]
-    return pieces.fit(robot, belief, names, ends[int(np.argmin(errors))])
+    at = _better(at, pieces.fit(robot, wide, names, ends[int(np.argmin(errors))]), robot, pieces)
+    if not at.law.values.get(PLAY) or robot.unit.split > 1:
+        return at
+    fine = replace(robot, unit=replace(robot.unit, split=SPLIT))
+    there = pieces.judged(at.law.name, at.law.values, fine, at.e)
+    if choose([at.law, there]) is not there:
+        return at
+    at = _Stand(replace(at.robot, unit=fine.unit), there, at.e)
+    return _better(at, pieces.fit(fine, wide, names, at.e), fine, pieces)
+
+
+def _better(at: _Stand, found: Fit, robot: Robot, pieces: _Pieces) -> _Stand:
+    """The fit, unless held-out pieces speak for what there was before."""
+    again = pieces.judged(at.law.name, {n: found.value(n) for n in at.law.values}, robot, found.e)
+    if choose([again, at.law]) is not again:
+        return at
+    # A delay of the law is no figure of a motor: nothing keeps it, and what was found beside it does not stay.
+    return _Stand(at.robot, again, found.e, None if DELAY in again.values else found)
 
 
 def _scanned(robot: Robot, pieces: _Pieces, e: np.ndarray, i: int) -> np.ndarray:

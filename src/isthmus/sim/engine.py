@@ -12,7 +12,6 @@ Everything is an (n, …) array. `qpos` and `qvel` are live views of the physics
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 import mujoco
 import numpy as np
@@ -62,7 +61,7 @@ class Engine:
         spec = _spec(robot, edit)
         bare = compile_spec(spec, robot.name)
         self.dt = float(bare.opt.timestep)
-        self.tick = self.dt * robot.substeps
+        self.tick = self.dt * robot.steps
 
         self._writes = bind.resolve(robot.space, robot)
         self._varied = {w.array for w in self._writes}
@@ -71,8 +70,8 @@ class Engine:
         self.forces = Forces(robot, bare, self.dt)
         self.wiring = wiring.Wiring(
             motors=target.size,
-            substeps=robot.substeps,
-            sent=sent_kept(robot.longest("action_delay"), robot.substeps, self.dt),
+            substeps=robot.steps,
+            sent=sent_kept(robot.longest("action_delay"), robot.steps, self.dt),
             depth=steps_kept(robot.longest("sensor_delay"), self.dt),
             width=sum(s.size for s in signals),
             past=self.forces.past,
@@ -81,7 +80,7 @@ class Engine:
         sources, joints = self._layout(bare)
         self._sources = [(array, compact(columns), len(columns)) for array, columns in sources]
         self.joints = None if joints is None else (compact(joints[0]), compact(joints[1]))
-        """Columns of qpos and qvel that motors act on and feel, if targets are of joints."""
+        """Columns of qpos and qvel of the joints behind the targets, if they are joints; of rotors, if a gear parts the two."""
         self.compiled = compiled and native.control_callback() is not None
         if self.compiled:
             q, v = joints or ([0] * target.size, [0] * target.size)
@@ -121,12 +120,6 @@ class Engine:
         if self.actuators.at_rotors and joints is not None:
             sources = at_rotors(sources, joints)
         return sources, joints
-
-    @cached_property
-    def links(self) -> tuple[slice | np.ndarray, slice | np.ndarray] | None:
-        """Columns of the joints themselves, from which a gear parts what motors feel."""
-        found = target_joints(self.robot, self.robot.model)
-        return None if found is None else (compact(found[0]), compact(found[1]))
 
     # e --------------------------------------------------------------------------------------------------------
 
@@ -237,7 +230,7 @@ class Engine:
         self._motor_state["rotor"][ids], self._motor_state["rotor_speed"][ids] = theta, speed
         if self.actuators.at_rotors:
             f = {name: row[ids] for name, row in self._fields.items()}
-            now = arrived(self.view["targets"][ids], self.view["action_delay"][ids], 0, self.robot.substeps, self.dt)
+            now = arrived(self.view["targets"][ids], self.view["action_delay"][ids], 0, self.robot.steps, self.dt)
             u = self._motor_state["lagged"][ids] if self.actuators.lag else now
             links, touch = self.actuators.settled(f, u, theta, speed)
             self.qpos[np.ix_(ids, np.arange(self.qpos.shape[1])[self.joints[0]])] = links
@@ -290,8 +283,8 @@ class Engine:
             return lagged
         delay, lag = self.view["action_delay"][ids], self._fields["lag"][ids]
         for newest in range(sent.shape[1] - self.wiring.sent, -1, -1):
-            for s in range(self.robot.substeps):
-                u = arrived(sent[:, newest:], delay, s, self.robot.substeps, self.dt)
+            for s in range(self.robot.steps):
+                u = arrived(sent[:, newest:], delay, s, self.robot.steps, self.dt)
                 lagged = lag_step(lagged, u, lag, self.dt)
         return lagged
 
@@ -312,16 +305,16 @@ class Engine:
     def _march(self) -> None:
         """The physics steps of one tick."""
         if self.compiled:
-            self._physics(self.robot.substeps)
+            self._physics(self.robot.steps)
         else:
-            for s in range(self.robot.substeps):
+            for s in range(self.robot.steps):
                 self._substep(s)
 
     def _substep(self, s: int) -> None:
         """Physics step number s of a tick, with its motors."""
         if not self.compiled:
             self._note()
-            u = arrived(self.view["targets"], self.view["action_delay"], s, self.robot.substeps, self.dt)
+            u = arrived(self.view["targets"], self.view["action_delay"], s, self.robot.steps, self.dt)
             q = qd = qdd = None
             if self.joints is not None:
                 q, qd, qdd = self.qpos[:, self.joints[0]], self.qvel[:, self.joints[1]], self.qacc[:, self.joints[1]]

@@ -25,6 +25,7 @@ from isthmus.sim.blowup import Recorder
 from isthmus.sim.disturb import Disturber
 from isthmus.sim.engine import Engine
 from isthmus.sim.reality import RealEngine, Reality
+from isthmus.sim.robot import Robot
 from isthmus.sim.sources import compact, target_joints
 from isthmus.tasks.changes import Changes
 from isthmus.tasks.curriculum import Curriculum
@@ -84,8 +85,7 @@ class Env:
         self.recorder = Recorder(self.engine, dumps)
         self.curriculum = Curriculum(task.levels, start=0 if training else len(task.levels) - 1)
         model = self.engine.model
-        base = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, robot.base) if robot.base else -1
-        self._base = base
+        self._base = base = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, robot.base) if robot.base else -1
         self.disturber = Disturber(n, float(model.body_subtreemass[max(base, 1)]), self.engine.tick, self.rng)
         self.feet = Feet(self.engine)
         self.horizon = round(task.episode / self.engine.tick)
@@ -109,10 +109,9 @@ class Env:
         self.feet_pos = torch.zeros(n, feet, 3)
         self.feet_force = torch.zeros(n, feet)
         self.feet_air = torch.zeros(n, feet)
-        links = target_joints(robot, robot.model)
-        self.links = (slice(0), slice(0)) if links is None else (compact(links[0]), compact(links[1]))
-        """Columns of qpos and qvel of the joints that targets are of: what a task is about, whatever rotors behind a gear do."""
-        self.joint_speed = torch.zeros(n, m if links else 0)
+        self.links = _links(robot)
+        """Columns of qpos and qvel of the joints behind targets: what a task is about, whatever rotors behind a gear do."""
+        self.joint_speed = torch.zeros(n, self.engine.qvel[:, self.links[1]].shape[1])
         self.terms = [t.name for t in task.rewards]
         self.columns = ["return", "score", *task.metrics, *(f"reward/{t}" for t in self.terms)]
         self.totals = torch.zeros(n, len(self.columns))
@@ -389,6 +388,12 @@ class Env:
 
 _KEPT = ("command", "hold", "age", "skipped", "begun", "sent", "feet_pos", "feet_force", "feet_air", "joint_speed", "totals")
 _PARTS = ("curriculum", "engine", "disturber", "sampler", "changes")
+
+
+def _links(robot: Robot) -> tuple[slice | np.ndarray, slice | np.ndarray]:
+    """Columns of qpos and qvel; none where targets are not of joints."""
+    found = target_joints(robot, robot.model)
+    return (slice(0), slice(0)) if found is None else (compact(found[0]), compact(found[1]))
 
 
 def _engine(task: Task, n: int, threads: int, reality: Reality | None) -> Engine:

@@ -58,6 +58,8 @@ class RealEngine(Engine):
     ):
         """`tick` is the time of one `step`, s, a multiple of the physics step. The rest is as in `Engine`."""
         reality.check(robot)
+        if robot.unit.split != 1:
+            robot = replace(robot, unit=replace(robot.unit, split=1))
         step = physics_step(robot)
         substeps = round(tick / step)
         if substeps < 1 or abs(substeps * step - tick) > 1e-9:
@@ -146,7 +148,7 @@ class RealEngine(Engine):
     def _march(self) -> None:
         if self.missing is None or not self.missing.busy:
             return super()._march()
-        for s in range(self.robot.substeps):
+        for s in range(self.robot.steps):
             self.missing.act(s)
             self._substep(s)
 

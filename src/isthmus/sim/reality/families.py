@@ -35,6 +35,7 @@ FAMILIES = {
     "link": "one or two faults of the network",
     "sensors": "one sensor error, beyond what the prior allows for",
     "mixed": "numbers outside the prior and missing physics together",
+    "severe": "the same at its worst: two or three numbers far outside, and twice the missing physics; only if asked for",
 }
 
 SENSOR_ERROR = {"rad": 0.06, "rad/s": 0.15, "m": 0.06, "m/s": 0.12, "1": 0.03, "m/s²": 0.6}
@@ -46,6 +47,12 @@ ROOM = 0.45
 """… and at most this part of the way to its hard bound …"""
 TIGHT = 0.7
 """… of which, if that is nearer than either, at least this part."""
+FAR, FAR_ROOM = (1.1, 2.2), 0.75
+"""The first two of these for what is severe …"""
+HARSH = 2.0
+"""… and by how much its missing physics is stronger."""
+MOST_SAG = 0.65
+"""Part of a battery's torque that may be gone: a robot that cannot stand tells nothing."""
 
 
 def hidden(robot: Robot, seed: int, family: str | None = None) -> tuple[str, Reality]:
@@ -56,7 +63,8 @@ def hidden(robot: Robot, seed: int, family: str | None = None) -> tuple[str, Rea
     choices = families(robot)
     if family is not None and family not in choices:
         raise unknown("family", family, choices, f"those of {robot.name}")
-    drawn = list(choices)[int(rng.integers(len(choices)))]
+    usual = [name for name in choices if name != "severe"]
+    drawn = usual[int(rng.integers(len(usual)))]
     name = family or drawn
     tables = choices[name](rng)
     return name, Reality.from_dict({"robot": robot.name, "seed": int(rng.integers(2**31))} | tables, f"hidden reality {seed}")
@@ -80,6 +88,7 @@ def named(text: str, robot: Robot) -> Reality:
 def families(robot: Robot) -> dict[str, Draw]:
     """What can be drawn for a robot, by name: rng -> tables of a reality."""
     outside, physics, wiring, sensors = _outside(robot), unmodelled(robot), _wiring(robot), _sensors(robot)
+    far, harsh = _outside(robot, FAR, FAR_ROOM), unmodelled(robot, HARSH)
     found: dict[str, Draw | None] = {
         "nominal": lambda rng: {},
         "parametric-inside": (lambda rng: {"params": _inside(robot, rng)}) if robot.prior.free().names else None,
@@ -88,25 +97,28 @@ def families(robot: Robot) -> dict[str, Draw]:
         "wiring": (lambda rng: {"faults": _some(wiring, rng, 1)}) if wiring else None,
         "link": lambda rng: {"faults": _some(_LINK, rng, 2)},
         "sensors": (lambda rng: {"sensors": _some(sensors, rng, 1)}) if sensors else None,
-        "mixed": (lambda rng: _mixed(outside, physics, rng)) if outside and physics else None,
+        "mixed": (lambda rng: _mixed(outside, physics, rng, (1, 1))) if outside and physics else None,
+        "severe": (lambda rng: _mixed(far, harsh, rng, (2, 3))) if outside and physics else None,
     }
     return {name: draw for name, draw in found.items() if draw is not None}
 
 
-def _some(draws: Mapping[str, Draw], rng: Rng, most: int) -> dict[str, Any]:
-    """One to `most` of the entries, each drawn."""
-    count = min(int(rng.integers(1, most + 1)), len(draws))
+def _some(draws: Mapping[str, Draw], rng: Rng, most: int, least: int = 1) -> dict[str, Any]:
+    """`least` to `most` of the entries, each drawn."""
+    count = min(int(rng.integers(least, most + 1)), len(draws))
     names = [list(draws)[i] for i in sorted(rng.choice(len(draws), count, replace=False).tolist())]
     return {name: draws[name](rng) for name in names}
 
 
-def _mixed(outside: Mapping[str, Draw], physics: Mapping[str, Draw], rng: Rng) -> dict[str, Any]:
+def _mixed(outside: Mapping[str, Draw], physics: Mapping[str, Draw], rng: Rng, count: tuple[int, int]) -> dict[str, Any]:
+    """`count`, at least and at most, numbers outside, and one kind of physics."""
+    least, most = count
     law = _some(physics, rng.spawn(1)[0], 1)  # not that which "unmodelled" draws at this seed
     replaced = {"stribeck": "friction", "ground_softness": "contact_time"}
     free = {n: d for n, d in outside.items() if not any(entry in law and word in n for entry, word in replaced.items())}
     # Rotor inertia decides how stiff a flexible drive can be, so one reality does not change both.
     free = {n: d for n, d in free.items() if n != "armature"} if {"flex", "backlash"} & set(law) else free
-    return {"params": _some(free, rng, 1), "unmodelled": law} if free else {"unmodelled": law}
+    return {"params": _some(free, rng, most, least), "unmodelled": law} if free else {"unmodelled": law}
 
 
 # Numbers --------------------------------------------------------------------------------------------------------
@@ -121,11 +133,11 @@ def _inside(robot: Robot, rng: Rng) -> dict[str, float]:
     return values
 
 
-def _outside(robot: Robot) -> dict[str, Draw]:
-    return {name: lambda rng, draw=draw: _rounded(draw(rng)) for name, draw in beyond(robot.prior).items()}
+def _outside(robot: Robot, far: tuple[float, float] = OUTSIDE, room: float = ROOM) -> dict[str, Draw]:
+    return {name: lambda rng, draw=draw: _rounded(draw(rng)) for name, draw in beyond(robot.prior, far, room).items()}
 
 
-def beyond(belief: Belief) -> dict[str, Draw]:
+def beyond(belief: Belief, far: tuple[float, float] = OUTSIDE, room: float = ROOM) -> dict[str, Draw]:
     """Numbers of the robot's body, motors, surroundings and link that have room outside a belief, each with a draw there."""
     found: dict[str, Draw] = {}
     for name in belief.free().names:
@@ -139,22 +151,22 @@ def beyond(belief: Belief) -> dict[str, Draw]:
         sides = [(even(end), even(bound)) for end, bound in zip(ends, (param.low, param.high), strict=True) if end != bound]
         sides = [(end, bound) for end, bound in sides if abs(bound - end) > 0.5 * width]
         if sides and width > 0:
-            found[name] = lambda rng, sides=sides, width=width, back=back: float(back(_beyond(sides, width, rng)))
+            sides = [(end, bound, tuple(min(part * width, room * abs(bound - end)) for part in far)) for end, bound in sides]
+            found[name] = lambda rng, sides=sides, back=back: float(back(_beyond(sides, rng)))
     return found
 
 
-def _beyond(sides: list[tuple[float, float]], width: float, rng: Rng) -> float:
-    end, bound = sides[int(rng.integers(len(sides)))]
-    most = ROOM * abs(bound - end)
-    near, far = (min(part * width, most) for part in OUTSIDE)
+def _beyond(sides: list[tuple[float, float, tuple[float, ...]]], rng: Rng) -> float:
+    """Beyond one of the ends, each with the bound on its side and how far from the end at least and at most."""
+    end, bound, (near, far) = sides[int(rng.integers(len(sides)))]
     return end + np.sign(bound - end) * rng.uniform(near if near < far else TIGHT * far, far)
 
 
 # Physics --------------------------------------------------------------------------------------------------------
 
 
-def unmodelled(robot: Robot) -> dict[str, Draw]:
-    """Missing physics that shows on this robot, each with a severity that matters."""
+def unmodelled(robot: Robot, harsh: float = 1.0) -> dict[str, Draw]:
+    """Missing physics that shows on this robot, each with a severity that matters, or `harsh` times that."""
     found: dict[str, Draw] = {}
     motors, target, model = robot.motors, robot.contract.target, robot.model
     effort = motors.torque_limit or robot.contract.safety.effort
@@ -163,28 +175,30 @@ def unmodelled(robot: Robot) -> dict[str, Draw]:
     if on_joints(robot) and known:
         share = (0.03, 0.07) if motors.drive == "position" else (0.08, 0.2)
         least = min(asked)
-        found["stribeck"] = lambda rng: _stribeck(least * rng.uniform(*share), rng)
+        found["stribeck"] = lambda rng: _stribeck(harsh * least * rng.uniform(*share), rng)
         gear = Gear.of(robot, Unmodelled(), robot.space.nominal)
         if min(gear.inertia) > 0:
-            found["backlash"] = lambda rng: _rounded(rng.uniform(0.015, 0.04))
+            found["backlash"] = lambda rng: _rounded(harsh * rng.uniform(0.015, 0.04))
             stiff = 10.0 * min(motors.kp) if motors.drive == "position" else 15.0 * least
             stiffest = 0.9 * gear.stiffest(physics_step(robot))
-            found["flex"] = lambda rng: _rounded(min(stiff * rng.uniform(0.8, 2.5), stiffest))
+            found["flex"] = lambda rng: _rounded(min(stiff * rng.uniform(0.8, 2.5) / harsh, stiffest))
     if known and motors.drive != "native" and min(np.array(asked) / np.array(effort)) > 0.5:
-        found["battery_sag"] = lambda rng: _rounded(rng.uniform(0.2, 0.45))
-        found["heating"] = lambda rng: _rounded(rng.uniform(2.0, 5.0))
+        found["battery_sag"] = lambda rng: _rounded(min(harsh * rng.uniform(0.2, 0.45), MOST_SAG))
+        found["heating"] = lambda rng: _rounded(harsh * rng.uniform(2.0, 5.0))
     if robot.base:
         mass = float(model.body_subtreemass[model.body(robot.base).id])
-        found["drag"] = lambda rng: _rounded(mass * rng.uniform(0.6, 2.0))
+        found["drag"] = lambda rng: _rounded(harsh * mass * rng.uniform(0.6, 2.0))
         found["cable"] = lambda rng: {
-            "force": _rounded(9.81 * mass * rng.uniform(0.03, 0.08)),
+            "force": _rounded(harsh * 9.81 * mass * rng.uniform(0.03, 0.08)),
             "slack": _rounded(rng.uniform(0.0, 0.05 if flies(robot) else 0.3)),
         }
         if robot.feet:
-            found["ground_softness"] = lambda rng: _rounded(rng.uniform(0.006, 0.018))
+            found["ground_softness"] = lambda rng: _rounded(harsh * rng.uniform(0.006, 0.018))
         if flies(robot):
-            found["rotor_drag"] = lambda rng: _rounded(mass * rng.uniform(0.6, 2.0))
-            found["thrust_asymmetry"] = lambda rng: {str(rng.choice(target.labels)): _rounded(rng.uniform(0.8, 0.92))}
+            found["rotor_drag"] = lambda rng: _rounded(harsh * mass * rng.uniform(0.6, 2.0))
+            found["thrust_asymmetry"] = lambda rng: {
+                str(rng.choice(target.labels)): _rounded(1.0 - harsh * (1.0 - rng.uniform(0.8, 0.92)))
+            }
     return found
 
 
