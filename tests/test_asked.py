@@ -48,7 +48,7 @@ def test_options_that_cannot_be_read_are_told_in_one_sentence(capsys, argv, what
     assert right in err
 
 
-@pytest.mark.parametrize("argv", [w[0] for w in WRONG[:3]], ids=lambda a: " ".join(a))
+@pytest.mark.parametrize("argv", [w[0] for w in WRONG[:3]], ids=" ".join)
 def test_the_same_without_what_tyro_does_not_promise(capsys, monkeypatch, argv):
     monkeypatch.setitem(sys.modules, "tyro._errors", None)  # as if it were not there
     code, _, err = called(capsys, *argv)
@@ -92,7 +92,7 @@ def test_prose_is_broken_between_words_and_nothing_else_is_touched():
     ]
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["list", "--help"], ["list", "go1"]], ids=lambda a: " ".join(a))
+@pytest.mark.parametrize("argv", [["--help"], ["list", "--help"], ["list", "go1"]], ids=" ".join)
 def test_a_reader_that_goes_away_is_no_error(argv):
     read, write = os.pipe()
     os.close(read)

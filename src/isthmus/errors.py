@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class BadInput(ValueError):
@@ -31,3 +32,17 @@ def unknown(what: str, name: str, choices: Iterable[str], where: str = "") -> Ba
     else:
         hint = "there are none."
     return BadInput(f"unknown {what} {name!r}{place}: {hint}")
+
+
+def unreadable(path: Path | str, error: OSError) -> BadInput:
+    """Return the error for a file that cannot be read; of one that is not there, with names beside it that are like its own."""
+    path = Path(path)
+    why = "it is a folder" if isinstance(error, IsADirectoryError) else error.strerror or str(error)
+    if not isinstance(error, FileNotFoundError):
+        return BadInput(f"cannot read {path}: {why}.")
+    try:
+        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=2, cutoff=0.7)
+    except OSError:
+        return BadInput(f"cannot read {path}: there is no folder {path.parent}.")
+    hint = f"; did you mean {' or '.join(repr(str(path.parent / n)) for n in near)}?" if near else "."
+    return BadInput(f"cannot read {path}: there is no such file{hint}")
