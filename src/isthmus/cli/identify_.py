@@ -32,6 +32,9 @@ LEVEL = 0.9
 SETTLED, FEW = 1.1, 200
 """Draws whose R-hat is larger, or which are worth fewer independent ones, are told to be taken with caution."""
 
+STEPS, PARTS = 25, {"how sure": (0.55, 0.9), "judging": (0.9, 0.99)}
+"""Steps that a fit takes as a rule, and the shares of the time that what follows it takes."""
+
 
 @dataclass(frozen=True)
 class Args:
@@ -103,13 +106,13 @@ def run(args: Args) -> int:
             belief,
             names,
             args.horizon,
-            report=lambda step, cost: bar.update(min(step / 30, 0.99)),
+            report=lambda step, cost: bar.update(PARTS["how sure"][0] * min(step / STEPS, 1.0)),
             findings=findings,
             trust=args.trust,
             search=args.search,
             posterior=args.posterior,
             seed=args.seed,
-            progress=lambda what, share: bar.update(min(share, 0.99), what),
+            progress=lambda what, share: bar.update(_share(what, share), what),
         )
     seconds = time.perf_counter() - began
     after = posterior(robot, found.fit, belief)
@@ -132,6 +135,11 @@ def run(args: Args) -> int:
     if args.out is not None:
         show.say(f"wrote {args.out}")
     return 0
+
+
+def _share(what: str, share: float) -> float:
+    low, high = PARTS.get(what, (0.0, 0.99))
+    return low + (high - low) * min(share, 1.0)
 
 
 def _belief(args: Args, robot: Robot, old: Any) -> Belief:

@@ -6,7 +6,7 @@ import json
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -110,6 +110,41 @@ WIDE = 90
 """Columns of a terminal that has room for a bar beside its note."""
 
 
+Whole = Callable[[float | None], float | None]
+"""Of several commands: s left in all, from what the one at work says it still needs, if it does; None if nobody knows."""
+_whole: Whole | None = None
+
+
+@contextmanager
+def within(whole: Whole) -> Iterator[None]:
+    """Bars that are shown meanwhile also tell what is left in all."""
+    global _whole  # noqa: PLW0603
+    before, _whole = _whole, whole
+    try:
+        yield
+    finally:
+        _whole = before
+
+
+def long(seconds: float) -> str:
+    """A time, as people say it."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+class _InAll(ProgressColumn):
+    """What is left of all commands, counting down."""
+
+    max_refresh = 0.5
+
+    def __init__(self, whole: Whole):
+        self._left = whole
+        super().__init__(Column(no_wrap=True))
+
+    def render(self, task: Task) -> Text:
+        seconds = self._left(task.time_remaining)
+        return Text(f"in all {long(seconds)}" if seconds is not None else "")
+
+
 class Bar:
     """A progress bar with time left; without a terminal, a line every ten seconds."""
 
@@ -129,6 +164,7 @@ class Bar:
             TimeElapsedColumn(table_column=whole(min_width=7)),
             TextColumn("left", table_column=whole(min_width=4)),
             TimeRemainingColumn(elapsed_when_finished=False, table_column=whole(min_width=7)),
+            *((_InAll(_whole),) if _whole is not None else ()),
         )
         self._progress = Progress(*columns, console=err, transient=True, expand=True)
         self._task = self._progress.add_task(what, total=1.0)
@@ -144,8 +180,12 @@ class Bar:
         elif time.monotonic() >= self._next:
             self._next = time.monotonic() + 10.0
             spent, done = time.monotonic() - self._start, fraction - self._begun
-            left = f", about {spent * (1 - fraction) / done:.0f} s left" if done > 0 else ""
-            print(f"{label}: {100 * fraction:.0f} %{left}", file=sys.stderr, flush=True)
+            own = spent * (1 - fraction) / done if done > 0 else None
+            in_all = _whole(own) if _whole is not None else None
+            told = [f"{100 * fraction:.0f} %"]
+            told += [f"about {own:.0f} s left"] if own is not None else []
+            told += [f"{long(in_all)} in all"] if in_all is not None else []
+            print(f"{label}: {', '.join(told)}", file=sys.stderr, flush=True)
 
 
 @contextmanager

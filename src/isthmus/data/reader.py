@@ -28,9 +28,7 @@ ABOUT = "isthmus.recording"
 """Name of the metadata record."""
 PARTS = ("contract", "operator", "status", "origin")
 """What it holds, as JSON, beside its format and their hash."""
-TAKEN = (
-    "recordings are .mcap files of `isthmus run`, and `isthmus data import` makes them of CSV, Parquet, other MCAP and ROS 2 bags"
-)
+TAKEN = "recordings are .mcap files of `isthmus run` or of `isthmus data import`, which takes CSV, Parquet, MCAP and ROS 2 bags"
 """What may be given as a recording, in words."""
 MAX_VALUES = 2**28
 """Numbers of a recording, 2 GiB of them."""
