@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import io
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from gapping import following
 from rich.console import Console
+from swinging import swung
 
 from isthmus.cli import show
 from isthmus.cli.loop_ import _Watch
 from isthmus.cli.main import main
-from isthmus.data.contract import Law
-from isthmus.data.recording import write
-from isthmus.identify.plant import lived, waves
 from isthmus.loop.course import USUAL, left
 from isthmus.loop.motions import _band
 from isthmus.loop.steps import Done, Step
 from isthmus.loop.story import Settings
 from isthmus.progress import counted, part
-from isthmus.robots import get_robot
-from isthmus.sim.reality import Reality
-from isthmus.sim.reality.engine import RealEngine
 
 FIRST = [("train", 60.0), ("export", 4.0), ("record", 2.0), ("watch", 4.0)]
 
@@ -46,7 +41,7 @@ def test_time_left_counts_down_inside_a_step_and_never_below_what_comes_after():
     seconds = [left(FIRST, "gap", t) for t in range(0, 200, 5)]
     after = left([*FIRST, ("gap", 30.0)])
     assert seconds[0] == pytest.approx(left(FIRST))
-    assert all(a > b or b == pytest.approx(after) for a, b in zip(seconds, seconds[1:], strict=False))
+    assert all(a > b or b == pytest.approx(after) for a, b in pairwise(seconds))
     assert seconds[-1] == pytest.approx(after)
 
 
@@ -102,21 +97,7 @@ def test_on_a_terminal_the_time_in_all_is_whole_in_any_window(monkeypatch, width
 
 @pytest.fixture(scope="module")
 def swing(tmp_path_factory):
-    """A pendulum with a motor of another strength, under a controller, recorded."""
-    robot, folder = get_robot("pendulum"), tmp_path_factory.mktemp("swing")
-    tick = 1.0 / robot.contract.rate
-    law = Law((0.0,), {"joint_pos": ((0.0,),), "joint_vel": ((0.0,),)})
-    controller = following(robot, waves(robot, 8.0, 3, 0.4), law, folder / "p.controller")
-    reality = Reality.from_dict({"robot": "pendulum", "params": {"strength": 0.6}, "unmodelled": {"backlash": 0.1}})
-    slices = robot.contract.slices()
-    controller.reset()
-
-    def drive(t: int, y: np.ndarray) -> np.ndarray:
-        return controller.tick({name: y[0, slices[name]] for name in controller.manifest.inputs})[None].astype(float)
-
-    episode = lived(RealEngine(robot, reality, 1, tick=tick), drive, round(8.0 / tick), np.random.default_rng(1))
-    write(folder / "swing.mcap", episode)
-    return folder
+    return swung(tmp_path_factory.mktemp("swing"))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,9 @@ import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
+ALIKE = 0.6
+"""How much of the name of a file must be like that of another, without their endings, to be taken for it."""
+
 
 class BadInput(ValueError):
     """Something the user gave us cannot be used as it is."""
@@ -41,8 +44,10 @@ def unreadable(path: Path | str, error: OSError) -> BadInput:
     if not isinstance(error, FileNotFoundError):
         return BadInput(f"cannot read {path}: {why}.")
     try:
-        near = difflib.get_close_matches(path.name, [p.name for p in path.parent.iterdir()], n=2, cutoff=0.7)
+        like = lambda p: difflib.SequenceMatcher(None, path.stem, p.stem).ratio()  # noqa: E731
+        beside = sorted((p for p in path.parent.iterdir() if like(p) >= ALIKE), key=like, reverse=True)
     except OSError:
         return BadInput(f"cannot read {path}: there is no folder {path.parent}.")
+    near = difflib.get_close_matches(path.name, [p.name for p in beside], n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(str(path.parent / n)) for n in near)}?" if near else "."
-    return BadInput(f"cannot read {path}: there is no such file{hint}")
+    return BadInput(f"cannot read {path}: there is no such file or folder{hint}")

@@ -20,6 +20,7 @@ from isthmus.cli.checks import not_negative
 from isthmus.cli.looked import looked_through
 from isthmus.cli.worlds import robot_of
 from isthmus.errors import BadInput, unknown
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.identify.actuator import Actuator
@@ -64,6 +65,7 @@ def run(args: Args) -> int:
     if len(kinds) > 1:
         raise BadInput("tables with torques and recordings without do not go together.")
     robot, old = robot_of(args.robot)
+    check_places(args.out)
     began = time.perf_counter()
     found, belief, left, inputs, notes = _unseen(args, robot, old) if kinds == {True} else _measured(args, robot)
     entry = {"recordings": inputs, "actuator": found.chosen, "error": {t.name: t.held_out for t in found.tried}}

@@ -18,6 +18,7 @@ import tyro
 from isthmus.cli import show
 from isthmus.cli.worlds import robot_of, worlds_of
 from isthmus.errors import BadInput
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.identify.courses import Walks, Waves
@@ -76,6 +77,7 @@ def run(args: Args) -> int:
     names = args.only or free(robot, belief)
     if not names:
         raise BadInput("nothing is left to find out: every parameter is fixed.")
+    check_places(args.out)
     began = time.perf_counter()
     course = _course(args.policy, robot, args.seconds)
     judge = Judge(robot, belief, course, args.horizon, names, left=twin.left if twin else None)

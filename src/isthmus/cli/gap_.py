@@ -18,6 +18,7 @@ import tyro
 from isthmus.cli import show
 from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.data.episode import Episode
@@ -73,6 +74,7 @@ def run(args: Args) -> int:
     episodes, names = [read(path) for path in args.recordings], [str(p) for p in args.recordings]
     for episode, name in zip(episodes, names, strict=True):
         _check_driver(controller, episode, name)
+    check_places(args.out)
     began = time.perf_counter()
     with show.bar(f"measuring {robot.name}") as bar:
         found = measure(

@@ -22,6 +22,7 @@ from isthmus.cli.checks import not_negative
 from isthmus.cli.looked import looked_through
 from isthmus.cli.worlds import robot_of, worlds_of
 from isthmus.errors import BadInput
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.identify.study import Study
@@ -98,6 +99,7 @@ def run(args: Args) -> int:
         raise BadInput("no parameter is left to fit.")
     episodes = [read(path) for path in args.recordings]
     findings = looked_through(robot, episodes, args.recordings, args.json, args.trust)
+    check_places(args.out)
     began = time.perf_counter()
     with show.bar(f"identifying {robot.name}") as bar:
         found = study(

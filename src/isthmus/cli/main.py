@@ -82,7 +82,8 @@ def main(argv: list[str] | None = None, inner: bool = False) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": ") + ".", as_json, 2)
+        where = f"cannot use {error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}.", as_json, 2)
 
 
 def _about(argv: list[str]) -> int:
