@@ -27,7 +27,7 @@ WRONG = [
     (["identify", "pendulum", "a.mcap", "--seed", "1e3"], "'1e3'", "1000"),
     (["identify", "pendulum", "a.mcap", "--horizon", "far"], "--horizon", "a number"),
     (["identify", "pendulum", "a.mcap", "--search", "allways"], "--search", "'always'"),
-    (["identify", "pendulum", "a.mcap", "--search", "zzz"], "--search", "always, auto, never"),
+    (["identify", "pendulum", "a.mcap", "--search", "zzz"], "--search", "auto, always, never"),
     (["identify", "pendulum", "a.mcap", "--seed"], "--seed needs a value", "example:"),
     (["train", "pendulum/swingup", "too", "many"], "'too'", "example:"),
     (["data"], "subcommand", "import, export"),

@@ -100,7 +100,9 @@ def _error(event: Any, kind: Any, prog: str, about: str, rest: Sequence[str]) ->
             what = "is missing" if event.argument.is_positional() else "needs a value"
             return BadInput(f"{_name(event.argument)} {what}{_meaning(event.argument)}; example: {example}")
         case "InvalidChoice":
-            return unknown("value", event.value, event.choices, _name(event.argument))
+            near = difflib.get_close_matches(event.value, event.choices, n=1)
+            hint = f": did you mean {near[0]!r}?" if near else "."
+            return BadInput(f"{_name(event.argument)} takes {', '.join(event.choices)}, not {event.value!r}{hint}")
         case "InstantiationFailure" if event.argument is not None:
             return BadInput(_not_a_value(event))
         case "UnrecognizedArgs":
