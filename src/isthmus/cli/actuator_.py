@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args:
-    robot: Annotated[str, tyro.conf.Positional]
+    robot: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROBOT")]
     """Robot, as in `isthmus list`, or a model or config file; or a twin."""
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE …")]
     """Tables (.csv, .parquet) with measured torques, or recordings (.mcap) without."""
     motors: str = ".*"
     """Motors that share the law, as a regular expression of their labels."""

@@ -31,7 +31,7 @@ LEVEL = 0.9
 
 @dataclass(frozen=True)
 class Args:
-    robot: Annotated[str, tyro.conf.Positional]
+    robot: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROBOT")]
     """Twin whose unknowns the experiment is for; or a robot, as in `isthmus list`, or a model or config file."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """File for the targets: NAME.controller to run on the robot, or NAME.mcap with what is expected to be recorded."""

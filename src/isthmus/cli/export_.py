@@ -18,7 +18,7 @@ from isthmus.files import check_places
 
 @dataclass(frozen=True)
 class Args:
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path()
     """File of the controller."""

@@ -36,9 +36,9 @@ STRANGER = 0.05
 
 @dataclass(frozen=True)
 class Args:
-    controller: Annotated[Path, tyro.conf.Positional]
+    controller: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONTROLLER")]
     """Controller that was in charge (NAME.controller)."""
-    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RECORDING …")]
     """Recordings of the robot under it (.mcap)."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """File for the report, NAME.html."""

@@ -39,9 +39,9 @@ STEPS, PARTS = 25, {"how sure": (0.55, 0.9), "judging": (0.9, 0.99)}
 
 @dataclass(frozen=True)
 class Args:
-    robot: Annotated[str, tyro.conf.Positional]
+    robot: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROBOT")]
     """Robot, as in `isthmus list`, or a model or config file; or a twin, whose belief is then refined."""
-    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RECORDING …")]
     """Recordings of it (.mcap)."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """File for the twin, NAME.twin."""

@@ -39,7 +39,7 @@ FAMILY = "mixed"
 
 @dataclass(frozen=True)
 class Args:
-    task: Annotated[str, tyro.conf.Positional] = TASK
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = TASK
     """Task to learn, as in `isthmus list`."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """Folder for everything; the same command goes on with what is there. By default runs/loop-…."""

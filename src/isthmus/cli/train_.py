@@ -24,7 +24,7 @@ from isthmus.errors import BadInput, unknown
 
 @dataclass(frozen=True)
 class Args:
-    task: Annotated[str, tyro.conf.Positional] = ""
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = ""
     """Task to train, as in `isthmus list`; not needed with --resume."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path()
     """Folder of the run."""

@@ -33,9 +33,9 @@ LEVEL, TRAINED = 0.9, 0.99
 
 @dataclass(frozen=True)
 class Args:
-    twin: Annotated[Path, tyro.conf.Positional]
+    twin: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TWIN")]
     """The unit as it was last fitted (.twin)."""
-    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RECORDING …")]
     """Recordings of it (.mcap), in the order of time."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """File for the result, NAME.json, or for a picture of it, NAME.png."""

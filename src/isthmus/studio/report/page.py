@@ -105,7 +105,7 @@ color:var(--ink);cursor:pointer}.bar input[type=range]{flex:1 1 8rem;accent-colo
 svg .sky{fill:var(--soft)}svg .cells{stroke:var(--rule);stroke-width:1;fill:none}
 svg .trail{fill:none;stroke-width:3;opacity:.6}svg .shade{fill:#141923;opacity:.16}
 @media screen{.player.on .strip{display:none}}@media print{.player .strip{break-inside:avoid}}
-@media (max-width:600px){svg text{font-size:17px}table{font-size:.8rem}td,th{white-space:nowrap;padding-right:.4rem}
+@media (max-width:600px){svg text{font-size:17px}table{font-size:.8rem}td,th{white-space:nowrap;padding-right:.3rem}
 .t{white-space:normal;overflow-wrap:anywhere;min-width:7rem}table:has(.t){width:100%}.label,.label span{display:block}}
 #card{min-height:3.2rem;background:var(--soft);padding:.5rem .8rem;border-radius:6px}
 """ + "".join(
