@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: env demo test test-all coverage check lint types imports bench clean
 
@@ -14,10 +15,14 @@ $(STAMP): pyproject.toml requirements.txt
 	  { echo "Isthmus needs Python 3.11 or newer; try make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 	  { echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; exit 2; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@echo "1/3  an environment of its own in $(VENV) (a few seconds)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "2/3  $$(grep -c == requirements.txt) packages into it: 2 GB on disk, 2 to 5 minutes the first time and longer over a slow network"
+	@$(PIP) -r requirements.txt
+	@echo "3/3  Isthmus itself (half a minute)"
+	@$(PIP) --no-deps --editable .
 	@touch $(STAMP)
+	@echo "ready: source $(BIN)/activate puts the command isthmus on your path"
 
 demo: env
 	$(BIN)/isthmus loop

@@ -284,8 +284,8 @@ FREE_BALL = '<mujoco><worldbody><body><freejoint/><geom size=".1"/></body></worl
 @pytest.mark.parametrize(
     ("files", "ask", "message"),
     [
-        ({}, "absent.xml", r"cannot read .*absent.xml: No such file"),
-        ({}, "absent.toml", r"cannot read .*absent.toml: No such file"),
+        ({}, "absent.xml", r"cannot read .*absent.xml: there is no such file"),
+        ({}, "absent.toml", r"cannot read .*absent.toml: there is no such file"),
         ({"a.xml": "<mujoco><worldbody>"}, "a.xml", r"model of a does not parse"),
         ({"a.xml": "<mujoco><worldbody><body><joint/></body></worldbody></mujoco>"}, "a.xml", r"does not compile: .*mass"),
         ({"a.xml": MESH}, "a.xml", r"uses 'gone.stl', but there is no file"),

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
+
+ALIKE = 0.6
+"""How much of the name of a file must be like that of another, without their endings, to be taken for it."""
 
 
 class BadInput(ValueError):
@@ -31,3 +35,19 @@ def unknown(what: str, name: str, choices: Iterable[str], where: str = "") -> Ba
     else:
         hint = "there are none."
     return BadInput(f"unknown {what} {name!r}{place}: {hint}")
+
+
+def unreadable(path: Path | str, error: OSError) -> BadInput:
+    """Return the error for a file that cannot be read; of one that is not there, with names beside it that are like its own."""
+    path = Path(path)
+    why = "it is a folder" if isinstance(error, IsADirectoryError) else error.strerror or str(error)
+    if not isinstance(error, FileNotFoundError):
+        return BadInput(f"cannot read {path}: {why}.")
+    try:
+        like = lambda p: difflib.SequenceMatcher(None, path.stem, p.stem).ratio()  # noqa: E731
+        beside = sorted((p for p in path.parent.iterdir() if like(p) >= ALIKE), key=like, reverse=True)
+    except OSError:
+        return BadInput(f"cannot read {path}: there is no folder {path.parent}.")
+    near = difflib.get_close_matches(path.name, [p.name for p in beside], n=2, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(repr(str(path.parent / n)) for n in near)}?" if near else "."
+    return BadInput(f"cannot read {path}: there is no such file or folder{hint}")

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import BadInput
+from isthmus.errors import BadInput, unreadable
 
 MAX_JSON_BYTES = 64 * 1024 * 1024
 
@@ -76,7 +76,7 @@ def read_bytes(path: Path | str, limit: int) -> bytes:
             raise BadInput(f"{path} is larger than {limit // 2**20} MiB and is not read.")
         return path.read_bytes()
     except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}.") from error
+        raise unreadable(path, error) from None
 
 
 def parse_toml(raw: bytes, where: str) -> dict[str, Any]:

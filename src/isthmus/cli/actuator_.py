@@ -20,6 +20,7 @@ from isthmus.cli.checks import not_negative
 from isthmus.cli.looked import looked_through
 from isthmus.cli.worlds import robot_of
 from isthmus.errors import BadInput, unknown
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.identify.actuator import Actuator, Climbed
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args:
-    robot: Annotated[str, tyro.conf.Positional]
+    robot: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROBOT")]
     """Robot, as in `isthmus list`, or a model or config file; or a twin."""
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE …")]
     """Tables (.csv, .parquet) with measured torques, or recordings (.mcap) without."""
     motors: str = ".*"
     """Motors that share the law, as a regular expression of their labels."""
@@ -64,6 +65,7 @@ def run(args: Args) -> int:
     if len(kinds) > 1:
         raise BadInput("tables with torques and recordings without do not go together.")
     robot, old = robot_of(args.robot)
+    check_places(args.out)
     began = time.perf_counter()
     climbed, inputs, notes = _unseen(args, robot, old) if kinds == {True} else _measured(args, robot)
     found, belief = climbed.actuator, climbed.belief

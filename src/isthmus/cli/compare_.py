@@ -36,7 +36,7 @@ MARGIN = 0.05
 
 @dataclass(frozen=True)
 class Args:
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN …")]
     """Folders of the runs; differences are against the first."""
     worlds: int = 500
     """Worlds per ground, one episode in each. Realities share them; each value of a sweep gets a fifth."""

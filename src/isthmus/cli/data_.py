@@ -33,7 +33,7 @@ class Import:
     example: isthmus data import log.csv --robot go1 --map go1.toml -o walk.mcap
     """
 
-    file: Annotated[Path, tyro.conf.Positional]
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     """File, or folder of a ROS 2 bag."""
     robot: str
     """Whose contract: a robot's name or model, a FILE.controller, or another recording."""
@@ -54,7 +54,7 @@ class Export:
     example: isthmus data export walk.mcap -o walk.parquet
     """
 
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE …")]
     """Recordings."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path()
     """FILE.parquet, FILE.mcap, or a folder for --format lerobot."""
@@ -75,7 +75,7 @@ class Info:
     example: isthmus data info walk.mcap
     """
 
-    file: Annotated[Path, tyro.conf.Positional]
+    file: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
     json: bool = False
     """Print one JSON object instead of text."""
 

@@ -18,6 +18,7 @@ import tyro
 from isthmus.cli import show
 from isthmus.cli.worlds import robot_of, worlds_of
 from isthmus.errors import BadInput
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.identify.courses import Walks, Waves
@@ -30,7 +31,7 @@ LEVEL = 0.9
 
 @dataclass(frozen=True)
 class Args:
-    robot: Annotated[str, tyro.conf.Positional]
+    robot: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROBOT")]
     """Twin whose unknowns the experiment is for; or a robot, as in `isthmus list`, or a model or config file."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """File for the targets: NAME.controller to run on the robot, or NAME.mcap with what is expected to be recorded."""
@@ -76,6 +77,7 @@ def run(args: Args) -> int:
     names = args.only or free(robot, belief)
     if not names:
         raise BadInput("nothing is left to find out: every parameter is fixed.")
+    check_places(args.out)
     began = time.perf_counter()
     course = _course(args.policy, robot, args.seconds)
     judge = Judge(robot, belief, course, args.horizon, names, left=twin.left if twin else None)

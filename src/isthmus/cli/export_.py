@@ -13,11 +13,12 @@ import tyro
 
 from isthmus.cli import show
 from isthmus.errors import BadInput
+from isthmus.files import check_places
 
 
 @dataclass(frozen=True)
 class Args:
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path()
     """File of the controller."""
@@ -32,12 +33,13 @@ def run(args: Args) -> int:
     from isthmus.learn.export import export
 
     found = runs.load(args.run)
+    check_places(args.out)
     with show.bar("exporting") as bar:
         checked = export(found, runs.load_actor(found), args.out, bar.update)
     if args.json:
         show.emit({"controller": str(args.out), "run": str(args.run), "run_hash": found.record["hash"], **checked})
     else:
-        show.out.print(f"{args.out}: {checked['bytes'] / 1e3:.0f} kB, hash {checked['hash'][:12]}")
+        show.say(f"{args.out}: {checked['bytes'] / 1e3:.0f} kB, hash {checked['hash'][:12]}")
         show.out.print(f"{checked['ticks']} ticks against training: largest difference {checked['checks']['recorded']:.1e}")
         rest = ", ".join(f"{kind} {worst:.1e}" for kind, worst in checked["checks"].items() if kind != "recorded")
         show.out.print(f"other signals: {rest}")

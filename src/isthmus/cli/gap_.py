@@ -17,6 +17,7 @@ import tyro
 from isthmus.cli import show
 from isthmus.cli.worlds import worlds_of
 from isthmus.errors import BadInput
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.deploy.controller import Manifest
@@ -30,9 +31,9 @@ SHOWN = 8
 
 @dataclass(frozen=True)
 class Args:
-    controller: Annotated[Path, tyro.conf.Positional]
+    controller: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONTROLLER")]
     """Controller that was in charge (NAME.controller)."""
-    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RECORDING …")]
     """Recordings of the robot under it (.mcap)."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """File for the report, NAME.html."""
@@ -66,6 +67,7 @@ def run(args: Args) -> int:
     robot, belief = worlds_of(args.twin or args.belief, robot)
     task = replace(task, robot=robot) if task is not None else None
     episodes, names = [read(path) for path in args.recordings], [str(p) for p in args.recordings]
+    check_places(args.out)
     began = time.perf_counter()
     with show.bar(f"measuring {robot.name}") as bar:
         found = measure(

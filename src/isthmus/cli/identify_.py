@@ -22,6 +22,7 @@ from isthmus.cli.checks import not_negative
 from isthmus.cli.looked import looked_through
 from isthmus.cli.worlds import robot_of, worlds_of
 from isthmus.errors import BadInput
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.identify.study import Study
@@ -32,12 +33,15 @@ LEVEL = 0.9
 SETTLED, FEW = 1.1, 200
 """Draws whose R-hat is larger, or which are worth fewer independent ones, are told to be taken with caution."""
 
+STEPS, PARTS = 25, {"how sure": (0.55, 0.9), "judging": (0.9, 0.99)}
+"""Steps that a fit takes as a rule, and the shares of the time that what follows it takes."""
+
 
 @dataclass(frozen=True)
 class Args:
-    robot: Annotated[str, tyro.conf.Positional]
+    robot: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROBOT")]
     """Robot, as in `isthmus list`, or a model or config file; or a twin, whose belief is then refined."""
-    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RECORDING …")]
     """Recordings of it (.mcap)."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """File for the twin, NAME.twin."""
@@ -95,6 +99,7 @@ def run(args: Args) -> int:
         raise BadInput("no parameter is left to fit.")
     episodes = [read(path) for path in args.recordings]
     findings = looked_through(robot, episodes, args.recordings, args.json, args.trust)
+    check_places(args.out)
     began = time.perf_counter()
     with show.bar(f"identifying {robot.name}") as bar:
         found = study(
@@ -103,13 +108,13 @@ def run(args: Args) -> int:
             belief,
             names,
             args.horizon,
-            report=lambda step, cost: bar.update(min(step / 30, 0.99)),
+            report=lambda step, cost: bar.update(PARTS["how sure"][0] * min(step / STEPS, 1.0)),
             findings=findings,
             trust=args.trust,
             search=args.search,
             posterior=args.posterior,
             seed=args.seed,
-            progress=lambda what, share: bar.update(min(share, 0.99), what),
+            progress=lambda what, share: bar.update(_share(what, share), what),
         )
     seconds = time.perf_counter() - began
     after = posterior(robot, found.fit, belief)
@@ -132,6 +137,11 @@ def run(args: Args) -> int:
     if args.out is not None:
         show.say(f"wrote {args.out}")
     return 0
+
+
+def _share(what: str, share: float) -> float:
+    low, high = PARTS.get(what, (0.0, 0.99))
+    return low + (high - low) * min(share, 1.0)
 
 
 def _belief(args: Args, robot: Robot, old: Any) -> Belief:

@@ -27,9 +27,9 @@ class Label:
     example: isthmus data label walk.mcap "slipped on the mat" --start 3.2 --stop 4.1 --tag slip --success no
     """
 
-    episode: Annotated[str, tyro.conf.Positional]
+    episode: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="EPISODE")]
     """Recording, or first digits of an episode's hash."""
-    text: Annotated[str, tyro.conf.Positional] = ""
+    text: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[TEXT]")] = ""
     """What was seen; without it, and without --tag and --success, all labels of the episode are shown."""
     start: float | None = None
     """Seconds into the episode; without it, the label is about all of it."""

@@ -16,7 +16,7 @@ from isthmus.deploy.links import LINKS
 
 @dataclass(frozen=True)
 class Args:
-    robot: Annotated[str, tyro.conf.Positional] = ""
+    robot: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[ROBOT]")] = ""
     """Robot to describe: a name, menagerie:NAME, or the path of a model or its config."""
     json: bool = False
     """Print one JSON object instead of text."""

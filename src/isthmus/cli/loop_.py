@@ -39,7 +39,7 @@ FAMILY = "mixed"
 
 @dataclass(frozen=True)
 class Args:
-    task: Annotated[str, tyro.conf.Positional] = TASK
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = TASK
     """Task to learn, as in `isthmus list`."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """Folder for everything; the same command goes on with what is there. By default runs/loop-…."""
@@ -85,10 +85,13 @@ def run(args: Args) -> int:
                 (folder / OWN).write_bytes(_shipped(settings.task).read_bytes())
             write_json(plan, {"kind": "loop", "settings": asked})
         began = time.monotonic()
-        story, steps = carry_out(course(settings, task, folder), Journal(folder), command, _Watch(args.json))
+        watch = _Watch(args.json, settings)
+        with show.within(watch.left):
+            story, steps = carry_out(course(settings, task, folder), Journal(folder), command, watch)
         truth = _revealed(settings, folder, task.robot.name)
         found = outcome(story, task.robot.space, truth)
-        page = write_report(folder / "report.html", story, settings, task, found, steps)
+        with show.bar("writing the report") as bar:
+            page = write_report(folder / "report.html", story, settings, task, found, steps, bar.update)
     code = 0 if found.good else 1
     if args.json:
         where = {"folder": str(folder), "report": str(page), "seconds": time.monotonic() - began, "exit": code}
@@ -194,22 +197,28 @@ def command(args: tuple[str, ...]) -> tuple[int, dict[str, Any]]:
 class _Watch:
     """Tells of each step as it begins and ends."""
 
-    def __init__(self, quiet: bool):
-        self.quiet = quiet
+    def __init__(self, quiet: bool, settings: Settings):
+        self.quiet, self.settings = quiet, settings
         self.done: list[tuple[str, float]] = []
-        self.at_work = False
+        self.at_work, self.name, self.began = False, "", 0.0
+
+    def left(self, own: float | None = None) -> float | None:
+        """s that the loop may still take, from what the command at work says it still needs."""
+        from isthmus.loop.course import left
+
+        return left(self.done, self.name, time.monotonic() - self.began, own)
 
     def __call__(self, number: int, step: Step, done: Done | None) -> None:
         if done is None:
-            from isthmus.loop.course import left
-
-            self.at_work, more = True, left(self.done)
-            self._say(f"{number:>2}  {step.doc}" + (f"  (about {_long(more)} left in all)" if more else ""), "bold")
+            self.at_work, self.name, self.began = True, step.name, time.monotonic()
+            more = self.left()
+            note = f"about {show.long(more)} left in all" if more else expected(self.settings)
+            self._say(f"{number:>2}  {step.doc}  ({note})", "bold")
             self._say(f"    isthmus {' '.join(_short(a) for a in step.args)}", "dim")
             return
         self.done.append((step.name, done.seconds))
         text = f"not done: {done.failed}" if done.failed else told(done)
-        found = ", ".join(part for part in (text, _long(done.seconds) if self.at_work else "done before") if part)
+        found = ", ".join(part for part in (text, show.long(done.seconds) if self.at_work else "done before") if part)
         self._say(f"    {found}" if self.at_work else f"{number:>2}  {step.doc}: {found}")
         self.at_work = False
 
@@ -220,8 +229,14 @@ class _Watch:
             show.say(text, style)
 
 
-def _long(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+def expected(settings: Settings) -> str:
+    """What a loop takes as a rule, before anything of it is known."""
+    from isthmus.loop.course import USUAL
+    from isthmus.loop.tuned import tuned
+
+    minutes = settings.budget or settings.rounds * tuned(settings.task).minutes
+    stages = f"about {len(USUAL)} stages as a rule"
+    return stages + (f", {minutes:.0f} min in all on two free cores" if minutes else "")
 
 
 def _short(argument: str) -> str:

@@ -10,7 +10,9 @@ import importlib
 import json
 import os
 import re
+import shutil
 import sys
+import textwrap
 
 from isthmus import __version__
 from isthmus.errors import BadInput, Interrupted, unknown
@@ -37,6 +39,9 @@ VERBS = {
     "doctor": "what this machine can do, how fast, and what is missing",
 }
 
+ABOUT = ("-h", "--help", "help", "--version", "version")
+CODES = "exit codes: 0 done, 1 the answer is no, 2 bad input, 3 interrupted with everything saved"
+
 LAB = (
     *("cma", "duckdb", "matplotlib", "mujoco", "mujoco_menagerie", "torch", "onnx"),
     *("safetensors", "scipy", "tensorboard", "trimesh", "viser"),
@@ -44,30 +49,24 @@ LAB = (
 """Packages that a robot's own computer does without."""
 
 
-def usage() -> str:
-    verbs = "\n".join(f"  {name:<8} {text}" for name, text in VERBS.items())
+def usage(width: int = 120) -> str:
+    hang = f"\n{'':11}"
+    verbs = "\n".join(f"  {name:<8} {hang.join(textwrap.wrap(text, max(width - 11, 24)))}" for name, text in VERBS.items())
     return (
         f"isthmus {__version__}: from simulation to the robot and back\n\nusage: isthmus VERB [options]\n\n{verbs}\n\n"
         "example: isthmus train pendulum/swingup -o runs/first\n"
-        "isthmus VERB --help tells more about a verb.\n"
-        "exit codes: 0 done, 1 the answer is no, 2 bad input, 3 interrupted with everything saved"
+        "isthmus VERB --help tells more about a verb.\n" + "\n".join(textwrap.wrap(CODES, max(width, 35)))
     )
 
 
 def main(argv: list[str] | None = None, inner: bool = False) -> int:
     """The exit code. An `inner` command is one of several, and whoever runs them says how to go on if it is interrupted."""
     argv = sys.argv[1:] if argv is None else argv
-    if not argv or argv[0] in ("-h", "--help", "help"):
-        print(usage())
-        return 0 if argv else 2
-    if argv[0] in ("--version", "version"):
-        print(__version__)
-        return 0
     as_json = "--json" in argv
     try:
-        if argv[0] not in VERBS:
-            raise unknown("verb", argv[0], VERBS)
-        return _run(argv[0], argv[1:])
+        code = _run(argv[0], argv[1:]) if argv and argv[0] not in ABOUT else _about(argv)
+        sys.stdout.flush()  # here, where it is known what to do if nobody reads it
+        return code
     except BadInput as error:
         return _fail(str(error), as_json, 2)
     except Interrupted as error:
@@ -83,24 +82,28 @@ def main(argv: list[str] | None = None, inner: bool = False) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        return _fail(f"{error.strerror or error}: {error.filename or ''}".rstrip(": ") + ".", as_json, 2)
+        where = f"cannot use {error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}.", as_json, 2)
+
+
+def _about(argv: list[str]) -> int:
+    version = argv[:1] in (["--version"], ["version"])
+    print(__version__ if version else usage(shutil.get_terminal_size((120, 24)).columns))
+    return 0 if argv else 2
 
 
 def _run(verb: str, rest: list[str]) -> int:
-    import tyro
+    if verb not in VERBS:
+        raise unknown("verb", verb, VERBS)
+    from isthmus.cli import asked
 
     # Threads that wait for work must not spin for long: the physics runs on the same cores. Read when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
     module = importlib.import_module(f"isthmus.cli.{verb}_")
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    try:
-        about = re.sub(r"\n+example:", "\n\nexample:", module.__doc__ or "")  # a paragraph each
-        args = tyro.cli(module.Args, prog=f"isthmus {verb}", description=about, args=rest)
-    except SystemExit as stop:
-        if stop.code and "--json" in rest:
-            print(json.dumps({"error": "the options could not be read; see standard error", "exit": 2}))
-        raise
+    about = re.sub(r"\n+example:", "\n\nexample:", module.__doc__ or "")  # a paragraph each
+    args = asked.read(module.Args, f"isthmus {verb}", about, rest)
     return module.run(args)
 
 

@@ -17,7 +17,7 @@ from isthmus.errors import BadInput
 
 @dataclass(frozen=True)
 class Args:
-    what: Annotated[Path, tyro.conf.Positional]
+    what: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="WHAT")]
     """Folder of a run, or a blow-up file (.npz) from one."""
     port: int = 8080
     """Port on this machine; the page is not reachable from others."""

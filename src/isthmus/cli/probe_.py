@@ -28,7 +28,7 @@ MEANS = {
 
 @dataclass(frozen=True)
 class Args:
-    run: Annotated[Path, tyro.conf.Positional]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """Folder of the run."""
     worlds: int = 600
     """Worlds, at least 20, one episode in each; 70 % to learn to read, at most 1000, the rest to judge."""

@@ -17,6 +17,7 @@ from isthmus.cli import show
 from isthmus.cli.checks import not_negative
 from isthmus.cli.looked import looked_through
 from isthmus.errors import BadInput, unknown
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from isthmus.identify.study import Errors, Parts
@@ -30,9 +31,9 @@ STEPS = 40
 
 @dataclass(frozen=True)
 class Args:
-    twin: Annotated[Path, tyro.conf.Positional]
+    twin: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TWIN")]
     """Twin whose numbers were found with `isthmus identify`."""
-    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RECORDING …")]
     """Recordings of that unit (.mcap)."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """File for the twin with what was learned; by default the twin itself."""
@@ -81,6 +82,7 @@ def run(args: Args) -> int:
     robot = twin.on(design, str(args.twin))
     stages = _stages(args, robot)
     episodes = [read(path) for path in args.recordings]
+    check_places(out)
     began = time.perf_counter()
     findings = looked_through(robot, episodes, args.recordings, args.json)
     parts = prepare(robot, episodes, robot.prior, args.horizon, findings=findings)

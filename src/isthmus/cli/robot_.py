@@ -21,7 +21,7 @@ from isthmus.errors import BadInput, unknown
 
 @dataclass(frozen=True)
 class Args:
-    robot: Annotated[str, tyro.conf.Positional]
+    robot: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="ROBOT")]
     """Robot, as in `isthmus list`."""
     reality: Path | None = None
     """File that says how it differs from its model; without it, not at all."""

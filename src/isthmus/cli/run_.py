@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args:
-    controller: Annotated[Path, tyro.conf.Positional]
+    controller: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONTROLLER")]
     """File of the controller."""
     link: str = "zenoh"
     """Link to the robot, as in `isthmus list`."""

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import numpy as np
+from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
-out = Console(soft_wrap=False)
+
+class _Out(Console):
+    def on_broken_pipe(self) -> None:
+        """The reader has gone: whoever runs the command knows what to do."""
+        raise BrokenPipeError
+
+
+out = _Out(soft_wrap=False)
 err = Console(stderr=True)
 
 
@@ -48,17 +57,92 @@ def say(text: str, style: str = "") -> None:
     out.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def table(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> Table:
+LEAST = 18
+"""Columns that the last column of a table has at least, if it needs them; it is the one that may be broken, between words."""
+UNDER = 4
+"""Spaces before what stands under a row."""
+
+
+def table(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...] = ()) -> Table | Text:
+    """A table as wide as the terminal. Columns for which there is no room stand under their rows, each with its name."""
+    rows = [[visible(cell) for cell in row] for row in rows]
+    side = _fitting(columns, rows, out.width)
+    if side < len(columns):
+        return _stacked(title, columns, rows, right, side)
     t = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for i, column in enumerate(columns):
-        t.add_column(column, justify="right" if i in right else "left", overflow="fold", no_wrap=i == 0)
+        t.add_column(column, justify="right" if i in right else "left", overflow="fold", no_wrap=i < len(columns) - 1)
     for row in rows:
-        t.add_row(*(Text(visible(cell)) for cell in row))
+        t.add_row(*map(Text, row))
     return t
+
+
+def _widths(columns: list[str], rows: list[list[str]]) -> list[int]:
+    return [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
+
+
+def _fitting(columns: list[str], rows: list[list[str]], width: int) -> int:
+    """Columns that have room side by side, at least one."""
+    widths = _widths(columns, rows)
+    widths[-1] = min(widths[-1], LEAST)
+    return max([k for k in range(1, len(widths) + 1) if sum(widths[:k]) + 2 * (k - 1) <= width], default=1)
+
+
+def _stacked(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...], side: int) -> Text:
+    widths = _widths(columns, rows)
+
+    def line(cells: list[str]) -> str:
+        pads = [" " * (w - cell_len(cell)) for w, cell in zip(widths[:side], cells[:side], strict=True)]
+        return "  ".join(p + c if i in right else c + p for i, (c, p) in enumerate(zip(cells, pads, strict=False))).rstrip()
+
+    found = Text(f"{title}\n" if title else "", style="", overflow="fold")
+    found.stylize("italic")
+    found.append(line(columns), "bold")
+    for row in rows:
+        under = "; ".join(f"{c} {cell}".strip() for c, cell in zip(columns[side:], row[side:], strict=True) if cell)
+        indent = " " * UNDER
+        parts = textwrap.wrap(under, out.width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+        found.append("\n" + "\n".join([line(row), *parts]))
+    return found
 
 
 WIDE = 90
 """Columns of a terminal that has room for a bar beside its note."""
+
+
+Whole = Callable[[float | None], float | None]
+"""Of several commands: s left in all, from what the one at work says it still needs, if it does; None if nobody knows."""
+_whole: Whole | None = None
+
+
+@contextmanager
+def within(whole: Whole) -> Iterator[None]:
+    """Bars that are shown meanwhile also tell what is left in all."""
+    global _whole  # noqa: PLW0603
+    before, _whole = _whole, whole
+    try:
+        yield
+    finally:
+        _whole = before
+
+
+def long(seconds: float) -> str:
+    """A time, as people say it."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+class _InAll(ProgressColumn):
+    """What is left of all commands, counting down."""
+
+    max_refresh = 0.5
+
+    def __init__(self, whole: Whole):
+        self._left = whole
+        super().__init__(Column(no_wrap=True))
+
+    def render(self, task: Task) -> Text:
+        seconds = self._left(task.time_remaining)
+        return Text(f"in all {long(seconds)}" if seconds is not None else "")
 
 
 class Bar:
@@ -80,6 +164,7 @@ class Bar:
             TimeElapsedColumn(table_column=whole(min_width=7)),
             TextColumn("left", table_column=whole(min_width=4)),
             TimeRemainingColumn(elapsed_when_finished=False, table_column=whole(min_width=7)),
+            *((_InAll(_whole),) if _whole is not None else ()),
         )
         self._progress = Progress(*columns, console=err, transient=True, expand=True)
         self._task = self._progress.add_task(what, total=1.0)
@@ -95,8 +180,12 @@ class Bar:
         elif time.monotonic() >= self._next:
             self._next = time.monotonic() + 10.0
             spent, done = time.monotonic() - self._start, fraction - self._begun
-            left = f", about {spent * (1 - fraction) / done:.0f} s left" if done > 0 else ""
-            print(f"{label}: {100 * fraction:.0f} %{left}", file=sys.stderr, flush=True)
+            own = spent * (1 - fraction) / done if done > 0 else None
+            in_all = _whole(own) if _whole is not None else None
+            told = [f"{100 * fraction:.0f} %"]
+            told += [f"about {own:.0f} s left"] if own is not None else []
+            told += [f"{long(in_all)} in all"] if in_all is not None else []
+            print(f"{label}: {', '.join(told)}", file=sys.stderr, flush=True)
 
 
 @contextmanager

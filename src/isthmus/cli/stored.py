@@ -21,7 +21,7 @@ class Add:
     example: isthmus data add walk.mcap runs/a a.controller unit7.twin
     """
 
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE …")]
     """Files, and folders to look through."""
     tag: tuple[str, ...] = ()
     """Words to tag the episodes with."""
@@ -38,7 +38,7 @@ class Query:
     example: isthmus data query "select unit, count(*), avg(success) from episodes where source = 'real' group by 1"
     """
 
-    sql: Annotated[str, tyro.conf.Positional]
+    sql: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SQL")]
     """One SELECT; `describe episodes` lists columns."""
     rows: int = 1000
     """Rows to show at most."""

@@ -31,7 +31,7 @@ class Trace:
     example: isthmus data trace a.controller
     """
 
-    what: Annotated[str, tyro.conf.Positional]
+    what: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WHAT")]
     """File, folder of a run, or first digits of a hash."""
     look: tuple[Path, ...] = ()
     """Files and folders to look through beside the store; where there is no store, by default the folder of the file."""

@@ -24,7 +24,7 @@ from isthmus.errors import BadInput, unknown
 
 @dataclass(frozen=True)
 class Args:
-    task: Annotated[str, tyro.conf.Positional] = ""
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = ""
     """Task to train, as in `isthmus list`; not needed with --resume."""
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path()
     """Folder of the run."""
@@ -124,14 +124,14 @@ def run(args: Args) -> int:
         if reached:
             _print_ranges(reached, args.out / sampling.REACHED)
         here = Path(sys.argv[0]).with_name("isthmus")
-        show.out.print(f"see it: {here if here.is_file() else 'isthmus'} play {args.out}")
+        show.say(f"see it: {here if here.is_file() else 'isthmus'} play {args.out}")
     return 0
 
 
 def _print_ranges(reached, path: Path) -> None:
     rows = [[r.name, f"{r.middle:.4g}", f"{r.low:.4g} to {r.high:.4g}", r.unit, f"{100 * r.width:.0f} %"] for r in reached]
     show.out.print(show.table("", ["parameter", "middle", "range", "unit", "of what is possible"], rows, right=(1, 4)))
-    show.out.print(f"the same as a belief: {path}")
+    show.say(f"the same as a belief: {path}")
 
 
 def _new(args: Args):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Args:
-    controller: Annotated[Path | None, tyro.conf.Positional] = None
+    controller: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="[CONTROLLER]")] = None
     """File of the controller."""
     on: str = ""
     """What simulates the robot: a twin, or the robot's name for the worlds that training assumes (the default)."""

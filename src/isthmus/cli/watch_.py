@@ -17,6 +17,7 @@ from isthmus.cli import show
 from isthmus.cli.checks import not_negative
 from isthmus.cli.looked import looked_through
 from isthmus.errors import BadInput
+from isthmus.files import check_places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,9 +33,9 @@ LEVEL, TRAINED = 0.9, 0.99
 
 @dataclass(frozen=True)
 class Args:
-    twin: Annotated[Path, tyro.conf.Positional]
+    twin: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="TWIN")]
     """The unit as it was last fitted (.twin)."""
-    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    recordings: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RECORDING …")]
     """Recordings of it (.mcap), in the order of time."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """File for the result, NAME.json, or for a picture of it, NAME.png."""
@@ -78,6 +79,7 @@ def run(args: Args) -> int:
     episodes = [read(path) for path in args.recordings]
     _check_recordings(episodes, files, robot)
     findings = looked_through(robot, episodes, args.recordings, args.json, args.trust, "take")
+    check_places(args.out)
     fitted = set(twin.history[-1].get("recordings", ())) if twin.history else set()
     own = [i for i, e in enumerate(episodes) if e.hash in fitted]
     with show.bar(f"watching {robot.name}") as bar:

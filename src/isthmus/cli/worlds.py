@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from isthmus.errors import BadInput
+
 if TYPE_CHECKING:
     from isthmus.identify.twin import Twin
     from isthmus.sim.robot import Robot
@@ -29,10 +31,14 @@ def worlds_of(path: Path | None, robot: Robot, default: Belief | None = None) ->
 def robot_of(name: str) -> tuple[Robot, Twin | None]:
     """The robot that a name, a model file or a twin stands for, and the twin."""
     from isthmus.identify.twin import Twin, is_twin
-    from isthmus.robots import get_robot
+    from isthmus.robots import TAKEN, get_robot
 
     if not is_twin(Path(name)):
-        return get_robot(name), None
+        try:
+            return get_robot(name), None
+        except BadInput as error:
+            # Where a robot is asked for, a twin will do, too.
+            raise BadInput(str(error).replace(TAKEN, f"{TAKEN}, or a twin (.twin)")) from None
     twin = Twin.load(Path(name))
     return twin.on(get_robot(twin.robot), name), twin
 

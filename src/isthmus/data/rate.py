@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import exp, lgamma, log
 
 
@@ -26,6 +27,7 @@ class Rate:
         return f"{100 * self.rate:.1f} % ({100 * self.low:.1f} to {100 * self.high:.1f}, n = {self.n})"
 
 
+@lru_cache(maxsize=4096)
 def beta_quantile(p: float, a: float, b: float) -> float:
     """Where the distribution function of Beta(a, b) is p, by bisection."""
     low, high = 0.0, 1.0

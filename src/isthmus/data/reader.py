@@ -13,12 +13,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from mcap.opcode import Opcode
 from mcap.records import Channel, Metadata
+from mcap.writer import MCAP0_MAGIC
 
 from isthmus.data import container, schemas
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.episode import Episode, Event
 from isthmus.data.layout import Layout, Topic
-from isthmus.errors import BadInput
+from isthmus.errors import BadInput, unreadable
 from isthmus.files import canonical_json, content_hash
 from isthmus.parse import build
 
@@ -27,6 +28,8 @@ ABOUT = "isthmus.recording"
 """Name of the metadata record."""
 PARTS = ("contract", "operator", "status", "origin")
 """What it holds, as JSON, beside its format and their hash."""
+TAKEN = "recordings are .mcap files of `isthmus run` or of `isthmus data import`, which takes CSV, Parquet, MCAP and ROS 2 bags"
+"""What may be given as a recording, in words."""
 MAX_VALUES = 2**28
 """Numbers of a recording, 2 GiB of them."""
 MAX_EVENTS = 1_000_000
@@ -68,9 +71,14 @@ def read(path: str | Path) -> Episode:
     where = str(path)
     try:
         with open(path, "rb") as file:
+            if file.read(len(MCAP0_MAGIC)) != MCAP0_MAGIC:
+                raise BadInput(f"{where} is not a recording: {TAKEN}.")
+            file.seek(0)
             return _Reading(where).run(file)
+    except IsADirectoryError:
+        raise BadInput(f"{where} is a folder, not a recording: {TAKEN}.") from None
     except OSError as error:
-        raise BadInput(f"cannot read {where}: {error.strerror or error}.") from None
+        raise unreadable(where, error) from None
 
 
 class _Reading:
@@ -166,7 +174,7 @@ class _Reading:
     def _episode(self, complete: bool) -> Episode:
         layout, where = self.layout, self.where
         if layout is None:
-            raise BadInput(f"{where} is not a recording of Isthmus: it does not say which robot it is from.")
+            raise BadInput(f"{where} is not a recording of Isthmus, as it does not say which robot it is from: {TAKEN}.")
         ticks = np.concatenate([*self.ticks, *(s for s, _ in self.found["/status"])])
         order = np.argsort(ticks, kind="stable")
         if len(np.unique(ticks)) != len(ticks):

@@ -27,7 +27,7 @@ import numpy as np
 from isthmus.data import archive
 from isthmus.data.contract import Contract, Signal
 from isthmus.deploy import graph
-from isthmus.errors import BadInput
+from isthmus.errors import BadInput, unreadable
 from isthmus.files import atomic_write, content_hash
 from isthmus.parse import build
 
@@ -133,7 +133,7 @@ class Controller:
                 raise BadInput(f"{path} is too large for a controller.")
             data = path.read_bytes()
         except OSError as error:
-            raise BadInput(f"cannot read {path}: {error.strerror or error}.") from None
+            raise unreadable(path, error) from None
         controller = Controller(*unpack(data, str(path)), str(path))
         controller.hash = content_hash(data)
         return controller

@@ -17,6 +17,7 @@ from isthmus.gap.noise import NOISE_ONLY
 from isthmus.gap.tracks import Track
 from isthmus.identify.descend import EDGES, Normal, repeated
 from isthmus.identify.narrow import SHARES
+from isthmus.progress import Report, part, silent
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -37,23 +38,30 @@ class Base:
     """Numbers and all laws of missing forces together, where numbers alone leave more than noise."""
 
 
-def base(robot: Robot, found: Sequence[Track], belief: Belief, threads: int = 0, search: bool = True) -> Base:
+def base(
+    robot: Robot,
+    found: Sequence[Track],
+    belief: Belief,
+    threads: int = 0,
+    search: bool = True,
+    report: Report = silent,
+) -> Base:
     """The best numbers, the belief's ends soft, and the quadratic around them that all questions are put to.
 
     `search` also for laws, and for better numbers, where they leave more than noise.
     """
-    at = fitted(robot, found, belief, threads)
+    at = fitted(robot, found, belief, threads, report=part(report, 0.0, 0.2))
     if search and at.times > LOST and not at.residual.followed:
-        at = nearer(at, found, belief, threads)
+        at = nearer(at, found, belief, threads, part(report, 0.2, 0.6))
     residual, before, inside, laws = at.residual, at.prior, ends(belief, at.names), None
     doubts = Doubts(robot, at.names, moves(residual.segments))
     lab = Lab(doubts, residual, belief.median())
     asked = blocks(doubts, before, inside, residual.segments)
     if search and at.times > AMISS and not residual.followed:
         physics = [b for b in asked if b.cause == "physics"]
-        laws = refitted(at, lab, physics) if physics else None
+        laws = refitted(at, lab, physics, part(report, 0.6, 0.75)) if physics else None
         if laws is None or laws.times > NOISE_ONLY:
-            at = further(at, belief)
+            at = further(at, belief, part(report, 0.75, 0.95))
     often = EDGES * repeated(residual, at.normal, before) if residual.followed else 1.0
     # What is left is the noise from here on: where there is more of it than the sensors make, it is no evidence.
     before_unit, xi = residual.spread, at.point.xi

@@ -31,6 +31,7 @@ from isthmus.gap.suspect import cleaned
 from isthmus.gap.suspect.finding import Finding
 from isthmus.gap.tracks import Track, own_rate, tracks
 from isthmus.gap.whole import Gap
+from isthmus.progress import part
 from isthmus.sim.reality.check import flies
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
@@ -39,6 +40,10 @@ WALK = 3.0
 """s of walking that are enough."""
 SHOWN = 12
 """Explanations that are kept, and at least the best one of every cause."""
+
+
+FITTING, COMPARING, UNDOING = (0.0, 0.65), (0.65, 0.75), (0.8, 0.95)
+"""Shares of the time that parts of the search take, from and to; drives that may bend come between the latter two."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,8 @@ def gather(
     # A drone that is predicted in the steps of its training is late by half of one, and numbers would make up for that.
     fine = finer(robot) if flies(robot) else robot
     try:
-        at = base(fine, found, belief, threads, search=not link.plain)
+        fitting = part(lambda share: report(share, "fitting numbers"), *FITTING)
+        at = base(fine, found, belief, threads, not link.plain, fitting)
     except BadInput:
         # A robot that the guard stops at once leaves little, but that may be enough.
         at_rest += [Clue("wiring", text, evidence) for text, evidence in places(robot, episodes)]
@@ -138,7 +144,7 @@ def gather(
     numbers = dict(zip(at.fitted.names, map(float, values), strict=True))
     done = None
     if measured is not None and measured.behaviour is not None:
-        report(0.9, "living through it")
+        report(UNDOING[1], "living through it")
         covered = measured.coverage
         done = outcome(robot, task, controller, whole, found, belief, at, measured.behaviour, covered, threads)
     first = {c.cause: c for c in reversed(clues)}
@@ -158,21 +164,23 @@ def _searched(
 ) -> tuple[list[Clue], float]:
     """All that explains recordings, and what the best of it leaves; `at_rest`: a mistake is known already."""
     followed, told, rest = at.fitted.residual.followed, [], at.fitted.times
-    report(0.5, "comparing explanations")
+    report(COMPARING[0], "comparing explanations")
     if not followed:
-        told, rest = refined(at, belief, explanations(at))
-    report(0.6, "bending drives")
+        comparing = part(lambda share: report(share, "comparing explanations"), *COMPARING)
+        told, rest = refined(at, belief, explanations(at), comparing)
+    report(COMPARING[1], "bending drives")
     bent = spring(at, found, belief, threads) if at.fitted.times > NOISE_ONLY else None
     clues, bends = [], False
     if bent is not None and bent.evidence > 0:
         clues, bends = [Clue("physics", "spring", bent.evidence, value=bent.stiffness)], bent.evidence > WORTH
         rest = min(rest, bent.left)
-    report(0.7, "undoing mistakes")
+    report(UNDOING[0], "undoing mistakes")
     undone = turned(robot, found)
     # Where a robot on its feet is as believed but for springs or a mistake, it takes long to try more, and nothing is gained.
     enough = followed and bends
     if at.fitted.times > AMISS and rest > NOISE_ONLY and not enough:
-        undone += compared(fine, found, belief, at, threads)
+        undoing = part(lambda share: report(share, "undoing mistakes"), *UNDOING)
+        undone += compared(fine, found, belief, at, threads, undoing)
     if followed and not enough and not any(u.left < AMISS and u.evidence > 0 for u in undone):
         told = explanations(at)
     rest = min([rest, *(u.left for u in undone if u.evidence > 0)])

@@ -17,6 +17,7 @@ from isthmus.identify.descend import Normal, Point
 from isthmus.identify.fit import free, remaining, settled
 from isthmus.identify.narrow import WIDTHS, narrow
 from isthmus.identify.prior import FARTHEST, Prior, prior
+from isthmus.progress import Report, counted, part, silent
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -85,6 +86,7 @@ def fitted(
     threads: int = 0,
     ticks: int = 0,
     quick: bool = False,
+    report: Report = silent,
 ) -> Fitted:
     """The best numbers for pieces of `ticks` ticks (0: as long as the noise of their starts allows).
 
@@ -98,31 +100,39 @@ def fitted(
     residual = Residual(robot, cut(found, robot, ticks, ticks - skip).spread(pieces), sigma, free(robot, belief), threads)
     before = prior(belief, residual.space)
     if residual.followed:
-        point, normal = narrow(residual, before, before.mean, belief.median(), QUICK if quick else WIDTHS)
+        widths = QUICK if quick else WIDTHS
+        point, normal = narrow(residual, before, before.mean, belief.median(), widths, counted(report, len(widths) + 1))
         return Fitted(residual, before, point, normal, sigma, remaining(residual, normal, before))
-    return _settled(residual, before, belief.median(), sigma, None, *SEARCHES[0])
+    return _settled(residual, before, belief.median(), sigma, None, *SEARCHES[0], report)
 
 
-def nearer(at: Fitted, found: Sequence[Track], belief: Belief, threads: int = 0) -> Fitted:
+def nearer(at: Fitted, found: Sequence[Track], belief: Belief, threads: int = 0, report: Report = silent) -> Fitted:
     """Searched for anew from the numbers that explain short pieces: far ahead, a search may lose its way."""
     robot = at.residual.robot
-    short = fitted(robot, found, belief, threads, skipped(robot) + SHORT)
+    short = fitted(robot, found, belief, threads, skipped(robot) + SHORT, report=part(report, 0.0, 0.2))
     e = short.residual.world(short.point.z, belief.median())
-    again = _settled(at.residual, at.prior, e, at.floor, None, *SEARCHES[0])
+    again = _settled(at.residual, at.prior, e, at.floor, None, *SEARCHES[0], part(report, 0.2, 1.0))
     return min(at, again, key=lambda f: f.point.cost)
 
 
-def further(at: Fitted, belief: Belief) -> Fitted:
+def further(at: Fitted, belief: Belief, report: Report = silent) -> Fitted:
     """The search gone on with, where it left more than noise."""
     e = at.residual.world(at.point.z, belief.median())
-    more = _settled(at.residual, at.prior, e, at.floor, at.point.xi, *SEARCHES[1])
+    more = _settled(at.residual, at.prior, e, at.floor, at.point.xi, *SEARCHES[1], report)
     return min(at, more, key=lambda f: f.point.cost)
 
 
 def _settled(
-    residual: Residual, before: Prior, e: np.ndarray, sigma: np.ndarray, xi: np.ndarray | None, most: int, close: float
+    residual: Residual,
+    before: Prior,
+    e: np.ndarray,
+    sigma: np.ndarray,
+    xi: np.ndarray | None,
+    most: int,
+    close: float,
+    report: Report,
 ) -> Fitted:
-    point, normal, _ = settled(residual, before, e, 1, most=most, close=close, xi=xi)
+    point, normal, _ = settled(residual, before, e, 1, counted(report, most), most=most, close=close, xi=xi)
     return Fitted(residual, before, point, normal, sigma, remaining(residual, normal, before))
 
 

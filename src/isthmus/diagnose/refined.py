@@ -21,6 +21,7 @@ from isthmus.diagnose.blocks import drifts
 from isthmus.diagnose.explain import MATERIAL, Block, Told, held
 from isthmus.diagnose.numbers import AMISS, ends
 from isthmus.diagnose.refit import refitted
+from isthmus.progress import Report, silent
 from isthmus.world import Belief
 
 REFITTED = ("sensor", "physics")
@@ -34,7 +35,7 @@ TOGETHER = 30.0
 
 
 def refined(
-    at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]]
+    at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]], report: Report = silent
 ) -> tuple[list[tuple[Block | None, Told]], float]:
     """What was told, that of sensors and laws found anew where there is something to explain; and the least that they leave.
 
@@ -44,7 +45,7 @@ def refined(
     worth = max((one.evidence - nothing.evidence for b, one in others if b is not None and b.cause in REFITTED), default=0.0)
     if at.fitted.times <= AMISS and worth <= WORTH:
         return list(told), at.fitted.times
-    found = [f for cause in REFITTED if (f := _found(at, belief, told, cause)) is not None]
+    found = [f for cause in REFITTED if (f := _found(at, belief, told, cause, report)) is not None]
     alone = max([one.evidence - nothing.evidence for _, one in others] + [f.alone for f in found])
     out = list(told)
     for f in found:
@@ -71,7 +72,7 @@ class _Found:
     left: float
 
 
-def _found(at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]], cause: str) -> _Found | None:
+def _found(at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]], cause: str, report: Report) -> _Found | None:
     mine = [(i, block, one) for i, (block, one) in enumerate(told) if block is not None and block.cause == cause]
     if not mine:
         return None
@@ -81,7 +82,7 @@ def _found(at: Base, belief: Belief, told: Sequence[tuple[Block | None, Told]], 
         if mine[0][2].evidence <= nothing.evidence:
             return None
     again = at.laws if cause == "physics" else None
-    again = again or refitted(at.fitted, at.lab, [block for _, block, _ in mine])
+    again = again or refitted(at.fitted, at.lab, [block for _, block, _ in mine], report)
     z, A = again.point.z, again.curvature(at.repeated)
     missed = _missing(z, A)
     edges = np.cumsum([d, *(len(block.spread) for _, block, _ in mine)])

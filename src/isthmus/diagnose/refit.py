@@ -21,6 +21,7 @@ from isthmus.gap.residual import Push, Residual
 from isthmus.identify.descend import descend
 from isthmus.identify.fit import remaining
 from isthmus.identify.prior import Prior
+from isthmus.progress import Report, counted, silent
 
 
 class Explained(Residual):
@@ -49,14 +50,14 @@ class Explained(Residual):
         return self._lab(e, xi)
 
 
-def refitted(at: Fitted, lab: Lab, blocks: Sequence[Block]) -> Fitted:
+def refitted(at: Fitted, lab: Lab, blocks: Sequence[Block], report: Report = silent) -> Fitted:
     """Numbers and, behind them, amounts of some blocks, in their order, searched for as numbers alone were."""
     before, block, d = at.prior, _joined(blocks), len(at.names)
     both = Prior(before.space, np.concatenate([before.mean, np.zeros(len(block.spread))]), np.eye(d + len(block.spread)))
     both.precision[:d, :d] = before.precision
     residual = Explained(lab, block, at.floor)
     steps, close = SEARCHES[0]
-    point, normal = descend(residual, both, both.mean, lab.e, None, steps, close=close)
+    point, normal = descend(residual, both, both.mean, lab.e, None, steps, counted(report, steps), close)
     return Fitted(residual, both, point, normal, at.floor, remaining(residual, normal, both))
 
 

@@ -26,6 +26,7 @@ from isthmus.gap.segments import Segments, cut
 from isthmus.gap.suspect.kin import spatial
 from isthmus.gap.tracks import Track
 from isthmus.identify.study import misses
+from isthmus.progress import Report, part, silent
 from isthmus.sim.robot import Robot
 from isthmus.sim.sources import unrotate
 from isthmus.world import Belief
@@ -90,16 +91,19 @@ def wiring(robot: Robot, found: Sequence[Track], e: np.ndarray, threads: int = 0
     return sorted((u for u in found_so if u.evidence > 0), key=lambda u: -u.evidence)
 
 
-def compared(robot: Robot, found: Sequence[Track], belief: Belief, at: Base, threads: int = 0) -> list[Undone]:
+def compared(
+    robot: Robot, found: Sequence[Track], belief: Belief, at: Base, threads: int = 0, report: Report = silent
+) -> list[Undone]:
     """Mistakes that look best, and how much better they explain recordings than none does, with numbers inside the belief."""
     out, ticks = [], at.fitted.residual.segments.ticks
     as_it_is = at.quadratic.soft
     seen = wiring(robot, found, belief.median(), threads)[:TRIED]
-    for first in seen:
+    for i, first in enumerate(seen):
         if first.evidence < HOPELESS * seen[0].evidence:
             break
+        own = part(report, (i + 1) / (len(seen) + 1), (i + 2) / (len(seen) + 1))
         try:
-            undone = fitted(robot, [first.mistake.undo(track) for track in found], belief, threads, ticks, quick=True)
+            undone = fitted(robot, [first.mistake.undo(track) for track in found], belief, threads, ticks, True, own)
         except BadInput:
             continue
         better = (at.fitted.cost - undone.cost) * at.fitted.count / at.repeated

@@ -51,6 +51,11 @@ class Stretch:
     def __len__(self) -> int:
         return len(self.target)
 
+    def first(self, ticks: int) -> Stretch:
+        """So many ticks of it, at most."""
+        asked = {name: rows[:ticks] for name, rows in self.operator.items()}
+        return replace(self, measured=self.measured[:ticks], target=self.target[:ticks], operator=asked)
+
 
 @dataclass(frozen=True)
 class Lived:

@@ -247,31 +247,28 @@ def _whole(
     """All numbers beside a law's figures: masses and the like were found without it, and bent to make up for it.
 
     From two starts, where they are and `unbent`, (all,), since what was bent may be in another valley. A gear with play is also
-    followed in finer steps, if that predicts better. Of each fit nothing is kept that held-out pieces speak against.
+    followed in finer steps, if held-out pieces speak for it. Of no fit anything is kept that they speak against.
     """
     robot, wide = extended(at.robot, belief, extra)
     names = (*numbers, *(p.name for p in extra))
     ends = [pieces.optimum(robot, wide, names, start) for start in (at.e, unbent)]
     # One noise for all: what a worse fit leaves is no reason to ask less of it.
     errors = [relative(robot, pieces.train, pieces.noise, e, pieces.threads).mean() for e in ends]
-    at = _better(at, pieces.fit(robot, wide, names, ends[int(np.argmin(errors))]), robot, pieces)
+    again = _stand(at, at.robot, robot, pieces.fit(robot, wide, names, ends[int(np.argmin(errors))]), pieces)
+    at = again if choose([again.law, at.law]) is again.law else at
     if not at.law.values.get(PLAY) or robot.unit.split > 1:
         return at
-    fine = replace(robot, unit=replace(robot.unit, split=SPLIT))
-    there = pieces.judged(at.law.name, at.law.values, fine, at.e)
-    if choose([at.law, there]) is not there:
-        return at
-    at = _Stand(replace(at.robot, unit=fine.unit), there, at.e)
-    return _better(at, pieces.fit(fine, wide, names, at.e), fine, pieces)
+    unit = replace(robot.unit, split=SPLIT)
+    larger = replace(robot, unit=unit)
+    fine = _stand(at, replace(at.robot, unit=unit), larger, pieces.fit(larger, wide, names, at.e), pieces)
+    return fine if choose([at.law, fine.law]) is fine.law else at
 
 
-def _better(at: _Stand, found: Fit, robot: Robot, pieces: _Pieces) -> _Stand:
-    """The fit, unless held-out pieces speak for what there was before."""
-    again = pieces.judged(at.law.name, {n: found.value(n) for n in at.law.values}, robot, found.e)
-    if choose([again, at.law]) is not again:
-        return at
+def _stand(before: _Stand, robot: Robot, larger: Robot, found: Fit, pieces: _Pieces) -> _Stand:
+    """After a fit of the law's figures and all numbers; `larger` is the robot with these figures as parameters."""
+    law = pieces.judged(before.law.name, {n: found.value(n) for n in before.law.values}, larger, found.e)
     # A delay of the law is no figure of a motor: nothing keeps it, and what was found beside it does not stay.
-    return _Stand(at.robot, again, found.e, None if DELAY in again.values else found)
+    return _Stand(robot, law, found.e, None if DELAY in law.values else found)
 
 
 def _scanned(robot: Robot, pieces: _Pieces, e: np.ndarray, i: int) -> np.ndarray:

@@ -22,6 +22,7 @@ import numpy as np
 from isthmus.gap.loss import loss, weights
 from isthmus.gap.residual import Linear, Residual
 from isthmus.identify.prior import Prior
+from isthmus.progress import Report, silent
 
 DAMPINGS = np.array([0.0, 1e-1, 1.0, 1e1])
 """Tried side by side in every step, times the present damping."""
@@ -325,7 +326,15 @@ def repeated(residual: Residual, found: Normal, prior: Prior) -> float:
     return max(1.0, float(varies / alone)) if alone > 0 else 1.0
 
 
-def information(residual: Residual, prior: Prior, at: Point, found: Normal, e: np.ndarray, draws: int = DRAWS) -> np.ndarray:
+def information(
+    residual: Residual,
+    prior: Prior,
+    at: Point,
+    found: Normal,
+    e: np.ndarray,
+    draws: int = DRAWS,
+    report: Report = silent,
+) -> np.ndarray:
     """What the data say about z, (d, d), with what the noise of the starts pretends to say taken out.
 
     A robot at rest says nothing about its friction. But noise makes every fitted start move a little, and a start that moves
@@ -336,7 +345,7 @@ def information(residual: Residual, prior: Prior, at: Point, found: Normal, e: n
     """
     rng, total = np.random.default_rng(0), np.zeros_like(found.matrix)
     steps = found.scales(prior)
-    for _ in range(draws):
+    for draw in range(draws):
         if residual.followed:
             noise = rng.standard_normal(residual.seen.shape)
             a, b = (residual.linear(at.z, e, at.xi, *steps, shake=sign * noise) for sign in (1.0, -1.0))
@@ -344,6 +353,7 @@ def information(residual: Residual, prior: Prior, at: Point, found: Normal, e: n
             shake = found.shaken(rng)
             a, b = (residual.linear(at.z, e, at.xi + sign * shake, *steps) for sign in (1.0, -1.0))
         total += found.product(a, b) / draws
+        report((draw + 1) / draws)
     if residual.followed:
         total /= EDGES * repeated(residual, found, prior)
     values, vectors = np.linalg.eigh(total)

@@ -27,6 +27,7 @@ from isthmus.identify.information import Direction, undetermined
 from isthmus.identify.narrow import WIDTHS, narrow
 from isthmus.identify.prior import Prior, prior
 from isthmus.identify.ripples import smoothed
+from isthmus.progress import Report, part, silent
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Space, Target
 from isthmus.world.factors import Fixed, Particles
@@ -42,6 +43,8 @@ INSIDE = 4.0
 """A search does not start closer to a hard bound than this, in unconstrained coordinates: there nothing seems to matter."""
 DIGITS = 7
 """Of a particle: more than any recording tells, and a third of the size on disk."""
+SURE = 0.6
+"""Share of the time that it takes to know how sure a fit is, before its delays are looked at."""
 AT_BOUND = 0.01
 """A parameter this close to a hard bound, in unit coordinates, is at it."""
 _R = np.linspace(-8, 8, 4001)
@@ -141,17 +144,21 @@ def fit(
     rounds: int = ROUNDS,
     threads: int = 0,
     report: Callable[[int, float], None] = lambda step, cost: None,
+    sure: Report = silent,
 ) -> Fit:
     """Fit the named parameters, by default all that the belief leaves open, with a first guess of the noise, (components,).
 
-    `start`, (all,), is where the search begins: by default in the middle of the belief.
+    `start`, (all,), is where the search begins: by default in the middle of the belief. `report` hears of each step, and
+    `sure` of how far it is known after them how sure they are.
     """
     names = free(robot, belief) if names is None else tuple(names)
     residual = Residual(robot, segments, noise, names, threads)
     before = prior(belief, residual.space)
     start = belief.median() if start is None else start
     at, found, steps = settled(residual, before, start, rounds, report)
-    told, covariance = smoothed(residual, before, at, found, information(residual, before, at, found, start), start)
+    sure(0.0)
+    told = information(residual, before, at, found, start, report=part(sure, 0.0, SURE))
+    told, covariance = smoothed(residual, before, at, found, told, start)
     return Fit(
         space=residual.space,
         e=residual.world(at.z, start),

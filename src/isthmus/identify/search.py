@@ -80,13 +80,14 @@ def best_fit(
 ) -> tuple[Fit, Looked | None]:
     """The fit from the middle of the belief or, where that leaves too much, from where a search ends, if that is better."""
     names = free(robot, belief) if names is None else tuple(names)
-    first = fit(robot, segments, belief, noise, names, threads=threads, report=report)
+    sure = lambda share: progress("how sure", share)  # noqa: E731
+    first = fit(robot, segments, belief, noise, names, threads=threads, report=report, sure=sure)
     over = left(first, noise)
     if when == "never" or (when == "auto" and not over > SUSPICIOUS):
         return first, None
     told = lambda share: progress("searching", share)  # noqa: E731
     found = search(robot, segments, belief, noise, names, seed, threads=threads, report=told)
-    second = fit(robot, segments, belief, noise, names, found.e, threads=threads, report=report)
+    second = fit(robot, segments, belief, noise, names, found.e, threads=threads, report=report, sure=sure)
     kept = second.cost < first.cost
     return second if kept else first, Looked(found.worlds, kept, first.cost - second.cost, (over, left(second, noise)))
 

@@ -93,7 +93,8 @@ def study(
     """Fit the robot to recordings, predicting `ahead` seconds; 0 chooses the horizon. `findings` and `trust` as in `prepare`.
 
     `search` says when to look for a better valley than the one that the belief's middle is in, `posterior` whether the belief
-    afterwards is normal or made of draws; both have a `seed`. `report` hears of the fit, `progress` of the other two.
+    afterwards is normal or made of draws; both have a `seed`. `report` hears of the fit, `progress` of all else:
+    searching, how sure, sampling, judging.
     """
     if posterior == "sample" and follows(robot):
         raise BadInput(f"a belief about {robot.name}, a robot on its feet, cannot be sampled: the ticks repeat each other.")
@@ -103,7 +104,9 @@ def study(
     if posterior == "sample":
         fitted = sample(robot, train, fitted, belief, seed, threads=threads, report=lambda share: progress("sampling", share))
     worlds = (belief.median(), fitted.e)
+    progress("judging", 0.0)
     fitted_to = errors(robot, train, noise, fitted.noise, worlds, threads)
+    progress("judging", 0.8)  # about as many pieces are fitted to as this, of all
     held = errors(robot, held_out, noise, fitted.noise, worlds, threads) if held_out else (None, None)
     before, after = zip(fitted_to, held, strict=True)
     return Study(fitted, noise, parts.ahead, train, held_out, before, after, parts.findings, looked, follows(robot))

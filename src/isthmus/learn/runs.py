@@ -26,7 +26,7 @@ import torch
 
 from isthmus import __version__
 from isthmus.data.contract import Law
-from isthmus.errors import BadInput
+from isthmus.errors import BadInput, unreadable
 from isthmus.files import atomic_write, content_hash, read_bytes, read_json, write_json
 from isthmus.learn import checkpoint
 from isthmus.learn.actor import Actor, Shape
@@ -187,6 +187,8 @@ def load(folder: Path) -> Run:
     """Read a run; a space, model or belief that no longer fits is an error, never an override."""
     folder = Path(folder)
     if not (folder / "run.json").exists():
+        if not folder.exists():
+            raise unreadable(folder, FileNotFoundError())
         raise BadInput(f"{folder} is not a run: it has no run.json.")
     record = read_json(folder / "run.json")
     if record.get("hash") != content_hash({k: v for k, v in record.items() if k != "hash"}):

@@ -53,16 +53,27 @@ USUAL = (
 """Steps of a loop that needs everything, and about how long each takes, in any unit."""
 
 
-def left(done: Sequence[tuple[str, float]]) -> float | None:
-    """s that a loop may still take, from the names and seconds of its steps so far; None before the first is done."""
+def left(done: Sequence[tuple[str, float]], name: str = "", elapsed: float = 0.0, own: float | None = None) -> float | None:
+    """s that a loop may still take, from the names and seconds of its steps so far; None before anything is known.
+
+    `name` is the step at work, `elapsed` its seconds so far, and `own` what it says it still needs, where it does.
+    """
     rest, spent, usual = list(USUAL), 0.0, 0.0
-    for name, seconds in done:
-        at = next((i for i, (n, _) in enumerate(rest) if n == name), None)
+    for before, seconds in done:
+        at = next((i for i, (n, _) in enumerate(rest) if n == before), None)
         if at is None:
             continue
         spent, usual = spent + seconds, usual + rest[at][1]
         rest = rest[at + 1 :]
-    return sum(t for _, t in rest) * spent / usual if usual else None
+    at = next((i for i, (n, _) in enumerate(rest) if n == name), None)
+    this, after = (0.0, rest) if at is None else (rest[at][1], rest[at + 1 :])
+    if usual:
+        pace = spent / usual
+    elif this and own is not None:
+        pace = (elapsed + own) / this
+    else:
+        return None
+    return sum(t for _, t in after) * pace + max(this * pace - elapsed, own or 0.0, 0.0)
 
 
 def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story]:

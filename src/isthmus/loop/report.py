@@ -20,10 +20,11 @@ from isthmus.errors import BadInput
 from isthmus.files import atomic_write, content_hash
 from isthmus.identify.twin import Twin
 from isthmus.loop.course import WIDE
-from isthmus.loop.motions import animated, overlaid, relived
+from isthmus.loop.motions import animated, first_and_last, overlaid
 from isthmus.loop.outcome import Found, Outcome, numbers
 from isthmus.loop.steps import Done
 from isthmus.loop.story import Settings, Story
+from isthmus.progress import Report, part, silent
 from isthmus.sim.robot import Robot
 from isthmus.studio.report.page import Section, figure, folded, page, paragraph, table
 from isthmus.studio.report.player import SCRIPT
@@ -37,13 +38,24 @@ REPLACED = {"stribeck": "friction", "ground_softness": "contact_time"}
 """Missing physics that takes the place of a number, which then has no true value."""
 FEW = 0.75
 """Share of intervals of 90 % that hold the truth, below which the report says why that may be."""
+LIVED = 0.8
+"""Share of the time that it takes to live through the recordings again."""
 PARAMETERS = 14
 """Numbers in the figure; all are in the table."""
 
 
-def write_report(path: Path, story: Story, settings: Settings, task: Task, found: Outcome, steps: Sequence[Done]) -> Path:
+def write_report(
+    path: Path,
+    story: Story,
+    settings: Settings,
+    task: Task,
+    found: Outcome,
+    steps: Sequence[Done],
+    report: Report = silent,
+) -> Path:
     robot = task.robot
-    lived = [x for x in (relived(robot, story, a) for a in story.attempts) if x is not None]
+    lived = first_and_last(robot, story, part(report, 0.0, LIVED))
+    report(LIVED)
     sections = [
         Section("What happened", _happened(story, found), "happened"),
         *_optional("Before and after", animated(robot, lived), "motion"),

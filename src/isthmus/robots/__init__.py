@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus.errors import unknown
+from isthmus.errors import BadInput, unknown
 from isthmus.robots.cartpole import cartpole
 from isthmus.robots.crazyflie import crazyflie
 from isthmus.robots.external import external, is_external
@@ -18,6 +18,12 @@ from isthmus.sim.robot import Robot
 
 ROBOTS: dict[str, Callable[[], Robot]] = {"cartpole": cartpole, "crazyflie": crazyflie, "go1": go1, "pendulum": pendulum}
 
+TAKEN = (
+    f"a robot is a name ({', '.join(sorted(ROBOTS))}), menagerie:NAME, a model file (MJCF or URDF: .xml, .mjcf, .urdf) or a "
+    "robot config (.toml)"
+)
+"""What may be given as a robot, in words."""
+
 
 def get_robot(name: str) -> Robot:
     if name.startswith(HELD):
@@ -26,4 +32,7 @@ def get_robot(name: str) -> Robot:
         return ROBOTS[name]()
     if is_external(name):
         return external(name)
-    raise unknown("robot", name, ROBOTS)
+    error = unknown("robot", name, ROBOTS)
+    if "did you mean" in str(error):
+        raise error
+    raise BadInput(f"{name!r} is not a robot: {TAKEN}.")

@@ -15,7 +15,7 @@ from mcap.records import Channel, Schema
 
 from isthmus.data import container
 from isthmus.data.importers.table import Progress, Rows, Table, check_size, gather, silent
-from isthmus.errors import BadInput
+from isthmus.errors import BadInput, unreadable
 
 Decoder = Callable[[bytes], Any]
 
@@ -112,7 +112,7 @@ def read_mcap(path: Path, messages: Messages, progress: Progress = silent) -> bo
                 else:
                     messages.describe(opcode, content)
     except OSError as error:
-        raise BadInput(f"cannot read {where}: {error.strerror or error}.") from None
+        raise unreadable(where, error) from None
     return complete
 
 

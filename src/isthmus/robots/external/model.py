@@ -12,7 +12,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from isthmus.errors import BadInput, unknown
+from isthmus.errors import BadInput, unknown, unreadable
 from isthmus.files import content_hash
 from isthmus.robots.external.config import Config
 from isthmus.sim.robot import compile_spec
@@ -55,7 +55,7 @@ def read_model(path: Path, name: str) -> tuple[mujoco.MjSpec, str]:
         assets = {file: content_hash(place.read_bytes()) for file, place in _assets(spec, path.parent, name)}
         return spec, content_hash({"model": content_hash(path.read_bytes()), "assets": assets})
     except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}.") from error
+        raise unreadable(path, error) from None
     except ValueError as error:
         if isinstance(error, BadInput):
             raise

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+PROSE = 28
+"""Characters of a cell above which its column is broken into lines where there is little room."""
+
 
 @dataclass(frozen=True)
 class Section:
@@ -19,7 +22,10 @@ class Section:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = (), names: Sequence[str] = ()) -> str:
     """Cells are text; `names` are anchors of the rows."""
-    align = lambda i: ' class="r"' if i in right else ""  # noqa: E731
+    rows = list(rows)
+    prose = {i for row in rows for i, cell in enumerate(row) if len(cell) > PROSE}
+    kind = lambda i: " ".join(["r"] * (i in right) + ["t"] * (i in prose))  # noqa: E731
+    align = lambda i: f' class="{kind(i)}"' if kind(i) else ""  # noqa: E731
     head = "".join(f"<th{align(i)}>{escape(c)}</th>" for i, c in enumerate(columns))
     body = ""
     for k, row in enumerate(rows):
@@ -99,7 +105,8 @@ color:var(--ink);cursor:pointer}.bar input[type=range]{flex:1 1 8rem;accent-colo
 svg .sky{fill:var(--soft)}svg .cells{stroke:var(--rule);stroke-width:1;fill:none}
 svg .trail{fill:none;stroke-width:3;opacity:.6}svg .shade{fill:#141923;opacity:.16}
 @media screen{.player.on .strip{display:none}}@media print{.player .strip{break-inside:avoid}}
-@media (max-width:600px){svg text{font-size:17px}td,th{white-space:nowrap}.label,.label span{display:block}}
+@media (max-width:600px){svg text{font-size:17px}table{font-size:.8rem}td,th{white-space:nowrap;padding-right:.3rem}
+.t{white-space:normal;overflow-wrap:anywhere;min-width:7rem}table:has(.t){width:100%}.label,.label span{display:block}}
 #card{min-height:3.2rem;background:var(--soft);padding:.5rem .8rem;border-radius:6px}
 """ + "".join(
     f"svg .line.c{i}{{stroke:var(--c{i})}}svg .band.c{i},svg .dot.c{i},svg .name.c{i}{{fill:var(--c{i})}}" for i in range(8)

@@ -1,0 +1,154 @@
+"""The options of a command: read by tyro; what cannot be read is told in one sentence, with what would be right."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
+
+import tyro
+
+from isthmus.errors import BadInput, unknown
+
+OPTION = re.compile(r"--?[A-Za-z][\w-]*")
+NUMBERS = {"int": "a whole number", "float": "a number"}
+
+
+def read(kind: Any, prog: str, about: str, rest: Sequence[str]) -> Any:
+    """Options as a `kind`, a dataclass or a union of them as subcommands. `--help` is printed, and leaves by SystemExit."""
+    printed, complaint = _Printed(sys.stdout), io.StringIO()
+    try:
+        with _told(kind, prog, about, rest), redirect_stdout(printed), redirect_stderr(complaint):
+            return tyro.cli(kind, prog=prog, description=about, args=list(rest))
+    except SystemExit as stop:
+        if stop.code:
+            raise BadInput(_squeezed(complaint.getvalue())) from None
+        print(wrapped(printed.getvalue(), shutil.get_terminal_size().columns), end="")
+        raise
+
+
+class _Printed(io.StringIO):
+    """Takes what is printed, with the frames and colours that `to` would have got."""
+
+    def __init__(self, to: Any = None):
+        super().__init__()
+        self._to = to
+
+    def isatty(self) -> bool:
+        return self._to is not None and self._to.isatty()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8" if self._to is None else getattr(self._to, "encoding", None) or "ascii"
+
+
+def wrapped(text: str, width: int) -> str:
+    """With long lines of prose broken between words; frames are as wide as they should be, and a command is one line."""
+    lines = []
+    for line in text.splitlines():
+        prose = len(line) > width and line[:1].isalpha() and not line.startswith(("example:", "usage:"))
+        lines += textwrap.wrap(line, width, break_on_hyphens=False) if prose else [line]
+    return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def _told(kind: Any, prog: str, about: str, rest: Sequence[str]):
+    """Turns what tyro could not read into a sentence of ours."""
+    try:
+        from tyro._errors import on_parse_error
+    except ImportError:  # not a promise of tyro; its own words are squeezed then
+        yield
+        return
+
+    def tell(event: Any) -> None:
+        if (error := _error(event, kind, prog, about, rest)) is not None:
+            raise error
+
+    with on_parse_error(tell):
+        yield
+
+
+def _error(event: Any, kind: Any, prog: str, about: str, rest: Sequence[str]) -> BadInput | None:
+    """None for what tyro says as well as we do."""
+    page, subcommands = _help(kind, prog, about), ()
+    if getattr(kind, "__args__", ()):
+        subcommands = re.findall(r"^│ +• (\S+)", page, re.MULTILINE)
+        if rest and rest[0] in subcommands:
+            prog, page, subcommands = f"{prog} {rest[0]}", _help(kind, prog, about, rest[0]), ()
+    if subcommands and rest and not rest[0].startswith("-"):
+        return unknown("subcommand", rest[0], subcommands, f"`{prog}`")
+    if subcommands:
+        return BadInput(f"`{prog}` needs a subcommand: {', '.join(subcommands)}; see `{prog} --help`.")
+    options = [o for line in re.findall(r"^│ (-.*)", page, re.MULTILINE) for o in OPTION.findall(line)]
+    for token in rest:
+        name = token.split("=")[0]
+        if OPTION.fullmatch(name) and name.replace("_", "-") not in options:
+            return unknown("option", name, _near(name, options), f"`{prog}`")
+    example = next(iter(re.findall(r"^example: (.*)", page, re.MULTILINE)), f"{prog} --help")
+    match type(event).__name__:
+        case "MissingArgs":
+            missing = [f"{_name(a.arg)} is missing{_meaning(a.arg)}" for a in event.missing_arguments]
+            return BadInput(f"{', and '.join(missing)}; example: {example}")
+        case "BadValue" if event.reason == "too_few_values":
+            what = "is missing" if event.argument.is_positional() else "needs a value"
+            return BadInput(f"{_name(event.argument)} {what}{_meaning(event.argument)}; example: {example}")
+        case "InvalidChoice":
+            near = difflib.get_close_matches(event.value, event.choices, n=1)
+            hint = f": did you mean {near[0]!r}?" if near else "."
+            return BadInput(f"{_name(event.argument)} takes {', '.join(event.choices)}, not {event.value!r}{hint}")
+        case "InstantiationFailure" if event.argument is not None:
+            return BadInput(_not_a_value(event))
+        case "UnrecognizedArgs":
+            return BadInput(f"`{prog}` does not know what to do with {event.tokens[0]!r}; example: {example}")
+    return None
+
+
+def _near(name: str, options: Sequence[str]) -> list[str]:
+    """Options that may have been meant, compared without their dashes; all if none is like it."""
+    long = {o.lstrip("-"): o for o in options if o.startswith("--")}
+    if not name.startswith("--no-"):
+        long = {word: o for word, o in long.items() if not o.startswith("--no-")}
+    near = difflib.get_close_matches(name.strip("-_"), long, n=2)
+    return [long[word] for word in near] or list(long.values())
+
+
+def _help(kind: Any, prog: str, about: str, *subcommand: str) -> str:
+    printed = _Printed()
+    with redirect_stdout(printed), contextlib.suppress(SystemExit):
+        tyro.cli(kind, prog=prog, description=about, args=[*subcommand, "--help"])
+    return printed.getvalue()
+
+
+def _name(argument: Any) -> str:
+    return argument.field.intern_name.upper() if argument.is_positional() else argument.lowered.name_or_flags[-1]
+
+
+def _meaning(argument: Any) -> str:
+    text = argument.field.helptext
+    text = (text() if callable(text) else text) or ""
+    return f" ({' '.join(text.split()).rstrip('.')})" if text else ""
+
+
+def _not_a_value(event: Any) -> str:
+    given = re.search(r"'([^']*)'$", event.message)
+    wanted = next((NUMBERS[word] for word in NUMBERS if word.upper() in str(event.argument.lowered.metavar)), "")
+    if given is None or not wanted:
+        return f"{_name(event.argument)}: {event.message.rstrip('.')}{_meaning(event.argument)}."
+    hint = ""
+    with contextlib.suppress(ValueError, OverflowError):
+        whole = int(float(given[1]))
+        hint = f": write {whole}" if whole == float(given[1]) else ""
+    return f"{_name(event.argument)} takes {wanted}, not {given[1]!r}{hint}."
+
+
+def _squeezed(box: str) -> str:
+    """The words of a framed message, in one line."""
+    words = re.sub(r"[─-╿]+|-{4,}|[|+]", " ", box).split()
+    return " ".join(words) or "the options could not be read."
