@@ -260,8 +260,11 @@ def _whole(
         return at
     unit = replace(robot.unit, split=SPLIT)
     larger = replace(robot, unit=unit)
-    fine = _stand(at, replace(at.robot, unit=unit), larger, pieces.fit(larger, wide, names, at.e), pieces)
-    return fine if choose([at.law, fine.law]) is fine.law else at
+    there = _Stand(replace(at.robot, unit=unit), pieces.judged(at.law.name, at.law.values, larger, at.e), at.e)
+    if choose([at.law, there.law]) is not there.law:
+        return at
+    fine = _stand(there, there.robot, larger, pieces.fit(larger, wide, names, at.e), pieces)
+    return fine if choose([fine.law, there.law]) is fine.law else there
 
 
 def _stand(before: _Stand, robot: Robot, larger: Robot, found: Fit, pieces: _Pieces) -> _Stand:
