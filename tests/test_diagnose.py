@@ -282,7 +282,7 @@ def test_mistakes_that_a_judge_makes_are_learned_from_cases():
 
 
 def test_evidence_keeps_the_best_of_every_cause(player):
-    _, found = verdict(player, params={"strength": 0.6})
+    _, found = verdict(player, params={"joint_friction": 0.35})
     assert {"outside", "sensor", "physics"} <= {c.cause for c in found.clues}
 
 
