@@ -5,6 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
+# Tests start many programs, and without bytecode each of them compiles all of Isthmus again. Empty is not set.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: env demo test test-all coverage check lint types imports bench clean
 
 env: $(STAMP)
