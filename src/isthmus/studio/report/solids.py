@@ -188,7 +188,7 @@ def _faces(hull: ConvexHull) -> list[np.ndarray]:
     groups: dict[int, set[int]] = {}
     for i, triangle in enumerate(hull.simplices.tolist()):
         firsts = list(groups)
-        near = np.flatnonzero(np.abs(keys[firsts] - keys[i]).max(axis=1) < 1.0) if firsts else ()
+        near = np.flatnonzero(np.abs(keys[firsts] - keys[i]).max(axis=1) < 1.0)
         groups.setdefault(firsts[near[0]] if len(near) else i, set()).update(triangle)
     out = []
     for i, members in groups.items():
