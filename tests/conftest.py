@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
-# Two workers, and threads in each that wait for each other's matrices of ten rows: most of the time went into that. It is
-# read when NumPy and SciPy are loaded, and handed on to programs that tests start.
+# On cores that are busy, a second thread made a triangular solve of ten rows take 5 ms instead of 0.03. This is read when
+# NumPy and SciPy are loaded, and handed on to programs that tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
