@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+# Tests start many programs, and without bytecode each of them compiles all of Isthmus again. Empty is not set.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: env demo test test-all coverage check lint types imports bench clean
 
 env: $(STAMP)

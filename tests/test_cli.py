@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,10 +130,11 @@ sys.exit(any(m in sys.modules for m in ("torch", "mujoco")))
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0
 
 
-def test_train_eval_export_end_to_end(capsys, tmp_path: Path):
+def test_train_eval_export_end_to_end(capsys, tmp_path: Path, monkeypatch):
     import onnxruntime  # noqa: F401
 
-    run = tmp_path / "run"
+    run, task = tmp_path / "run", TASKS["pendulum/swingup"]()
+    monkeypatch.setitem(TASKS, task.name, lambda: replace(task, episode=1.0))
     code, out, err = call(capsys, "train", "pendulum/swingup", "-o", str(run), "--steps", "3000", "--worlds", "32", "--json")
     assert code == 0, err
     assert json.loads(out)["evaluation"]["success"]["n"] == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 
 import mujoco
 import numpy as np
@@ -15,13 +16,19 @@ from isthmus.robots import get_robot
 from isthmus.studio.report.motion import ASPECT, Motion, apart, motion, view
 from isthmus.studio.report.page import Section, page
 from isthmus.studio.report.player import SCRIPT, TURN, player
-from isthmus.studio.report.solids import LONGEST, scene
+from isthmus.studio.report.solids import LONGEST, Scene, scene
 from isthmus.studio.shapes import bounds, shown
 
 ROBOTS = ("pendulum", "cartpole", "crazyflie", "go1")
 TIME = np.arange(51) / 25.0
 BLOCKS = """<mujoco><asset><mesh name="two" vertex="{}" face="{}"/></asset>
 <worldbody><body><freejoint/><geom type="mesh" mesh="two" density="1000"/></body></worldbody></mujoco>"""
+
+
+@cache
+def drawing(name: str) -> Scene:
+    robot = get_robot(name)
+    return scene(robot.model, robot.base)
 
 
 def moving(name: str, speed: float = 0.0, sway: float = 0.2) -> Motion:
@@ -31,7 +38,7 @@ def moving(name: str, speed: float = 0.0, sway: float = 0.2) -> Motion:
     for j in range(m.njnt):
         at = int(m.jnt_qposadr[j])
         q[:, at] += speed * TIME if m.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE else sway * np.sin(3 * TIME + j)
-    return motion(name, scene(m, robot.base), m, TIME, q)
+    return motion(name, drawing(name), m, TIME, q)
 
 
 def data(html: str) -> dict:

@@ -55,6 +55,12 @@ def whole(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture
+def ended(tiny) -> Path:
+    """A short run, for what any run has."""
+    return tiny["ppo-0"]
+
+
 def final(folder: Path) -> tuple[dict, dict]:
     arrays, meta = checkpoint.read(checkpoint.newest(folder))
     return arrays, {k: v for k, v in meta.items() if k not in ("seconds", "run")} | {"named": bool(meta["run"])}
@@ -66,8 +72,8 @@ def signed(record: dict) -> dict:
     return rest | {"hash": content_hash(rest)}
 
 
-def test_an_altered_record_is_refused(whole, tmp_path):
-    record = json.loads((whole / "run.json").read_text())
+def test_an_altered_record_is_refused(ended, tmp_path):
+    record = json.loads((ended / "run.json").read_text())
     record["plan"]["seed"] = 5
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(BadInput, match="altered"):
@@ -125,21 +131,21 @@ def test_interrupt_saves_everything_and_exits_with_3(whole, tmp_path):
     assert_same(whole, folder)
 
 
-def test_a_run_records_what_made_it(whole):
-    record = json.loads((whole / "run.json").read_text())
+def test_a_run_records_what_made_it(ended):
+    record = json.loads((ended / "run.json").read_text())
     assert record["plan"]["task"] == TASK
     assert record["plan"]["seed"] == 0
     assert {"torch", "mujoco", "numpy", "isthmus"} <= set(record["versions"])
     for key in ("space_hash", "model_hash", "belief_hash", "hash", "rewards"):
         assert record[key], key
     assert set(record["code"]) in (set(), {"commit", "changed"})
-    assert checkpoint.read(checkpoint.newest(whole))[1]["run"] == record["hash"]
-    assert list((whole / "events").glob("events.*"))
+    assert checkpoint.read(checkpoint.newest(ended))[1]["run"] == record["hash"]
+    assert list((ended / "events").glob("events.*"))
 
 
 @pytest.mark.parametrize("keep", [0, 7, 8, 500, 0.5, 0.999])
-def test_a_truncated_checkpoint_is_one_sentence_and_stays(whole, tmp_path, keep):
-    data = checkpoint.newest(whole).read_bytes()
+def test_a_truncated_checkpoint_is_one_sentence_and_stays(ended, tmp_path, keep):
+    data = checkpoint.newest(ended).read_bytes()
     bad = tmp_path / "000001.safetensors"
     bad.write_bytes(data[: int(keep * len(data)) if isinstance(keep, float) else keep])
     with pytest.raises(BadInput, match="000001"):
@@ -147,8 +153,8 @@ def test_a_truncated_checkpoint_is_one_sentence_and_stays(whole, tmp_path, keep)
     assert bad.exists()
 
 
-def test_a_flipped_bit_is_noticed(whole, tmp_path):
-    data = bytearray(checkpoint.newest(whole).read_bytes())
+def test_a_flipped_bit_is_noticed(ended, tmp_path):
+    data = bytearray(checkpoint.newest(ended).read_bytes())
     for place in np.random.default_rng(0).integers(0, len(data), 40):
         data[place] ^= 4
         bad = tmp_path / "bad.safetensors"
@@ -158,8 +164,8 @@ def test_a_flipped_bit_is_noticed(whole, tmp_path):
         data[place] ^= 4
 
 
-def test_a_run_of_another_space_is_refused(whole, tmp_path):
-    record = json.loads((whole / "run.json").read_text())
+def test_a_run_of_another_space_is_refused(ended, tmp_path):
+    record = json.loads((ended / "run.json").read_text())
     record["space_hash"] = "0" * 64
     record = signed(record)
     (tmp_path / "run.json").write_text(json.dumps(record))
@@ -175,18 +181,18 @@ def test_a_run_of_another_space_is_refused(whole, tmp_path):
         {"plan": {"task": "pendulum/swingup", "settings": {"worlds": "many"}}},
     ],
 )
-def test_a_broken_plan_is_refused(whole, tmp_path, change):
-    record = signed(json.loads((whole / "run.json").read_text()) | change)
+def test_a_broken_plan_is_refused(ended, tmp_path, change):
+    record = signed(json.loads((ended / "run.json").read_text()) | change)
     (tmp_path / "run.json").write_text(json.dumps(record))
     with pytest.raises(BadInput):
         runs.load(tmp_path)
 
 
-def test_an_existing_run_is_never_overwritten(whole, capsys):
-    before = {p: p.read_bytes() for p in whole.rglob("*") if p.is_file()}
-    assert main(["train", TASK, "-o", str(whole), "--steps", "10"]) == 2
+def test_an_existing_run_is_never_overwritten(ended, capsys):
+    before = {p: p.read_bytes() for p in ended.rglob("*") if p.is_file()}
+    assert main(["train", TASK, "-o", str(ended), "--steps", "10"]) == 2
     assert "--resume" in capsys.readouterr().err
-    assert before == {p: p.read_bytes() for p in whole.rglob("*") if p.is_file()}
+    assert before == {p: p.read_bytes() for p in ended.rglob("*") if p.is_file()}
 
 
 @pytest.mark.slow

@@ -166,6 +166,15 @@ def conformal(distances: np.ndarray, alarms: float) -> float:
     return float(np.sort(distances)[min(rank, n) - 1])
 
 
+def _between(clouds: Sequence[np.ndarray]) -> np.ndarray:
+    """Mean distance from a point of each cloud, (N, k), to one of each, (n, n)."""
+    everything, ends = np.concatenate(clouds), np.cumsum([len(c) for c in clouds])
+    parts = [slice(end - len(c), end) for c, end in zip(clouds, ends, strict=True)]
+    total = np.array([[np.add.reduce(far[:, p].ravel()) for p in parts] for far in (cdist(c, everything) for c in clouds)])
+    sizes = np.diff(ends, prepend=0)
+    return total / np.multiply.outer(sizes, sizes)
+
+
 def alike(real: Sequence[np.ndarray], sim: Sequence[Sequence[np.ndarray]], seed: int = 0) -> tuple[float, float]:
     """Energy distance between recordings, (N, k) each, and the worlds of each, and its p-value.
 
@@ -175,8 +184,7 @@ def alike(real: Sequence[np.ndarray], sim: Sequence[Sequence[np.ndarray]], seed:
     tables = []
     for mine, worlds in zip(real, sim, strict=True):
         some = [_thinned(x) for x in (mine, *(w for w in worlds if len(w)))]
-        between = np.array([[cdist(a, b).mean() for b in some] for a in some])
-        n = len(some)
+        between, n = _between(some), len(some)
         others = (between.sum(1) - between.diagonal()) / (n - 1)
         total = between.sum()
         within = (total - 2 * between.sum(1) + between.diagonal()) / (n - 1) ** 2

@@ -16,7 +16,7 @@ from isthmus.gap.segments import Segments
 from isthmus.identify.fit import Fit, by_signal, fit, free, noises
 from isthmus.identify.ladder import extended
 from isthmus.identify.tried import AS_BELIEVED, Tried, choose, judged, nearest
-from isthmus.sim.bind import resolve
+from isthmus.sim.bind import writes_of
 from isthmus.sim.ground import UNITS, Ground, hardest, sinking
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Param
@@ -102,7 +102,7 @@ def params(robot: Robot) -> tuple[Param, ...]:
 
 def _again(robot: Robot, belief: Belief, before: Belief) -> tuple[str, ...]:
     """Numbers that the recordings were fitted by, and still do something; all that are open if none were."""
-    acts = {robot.space.names[w.param] for w in resolve(robot.space, robot)}
+    acts = {robot.space.names[w.param] for w in writes_of(robot)}
     names = tuple(n for n in free(robot, before) if n in acts)
     fitted = tuple(n for n in names if belief.interval(n) != before.interval(n))
     return fitted or names

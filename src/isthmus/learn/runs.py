@@ -17,7 +17,9 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -167,7 +169,7 @@ def create(folder: Path, plan: Plan, task: Task, belief: Belief) -> Run:
         "contract_hash": task.robot.contract.hash,
         "belief_hash": belief.hash,
         "rewards": {t.name: t.weight for t in task.rewards},
-        "versions": versions(),
+        "versions": dict(versions()),
         "code": code_state(),
         "machine": {"cores": os.cpu_count(), "platform": platform.platform(), "threads": torch.get_num_threads()},
     }
@@ -252,7 +254,9 @@ def fill(module: torch.nn.Module, arrays: dict[str, Any], prefix: str) -> None:
     module.load_state_dict(own)
 
 
-def versions() -> dict[str, str]:
+@cache
+def versions() -> Mapping[str, str]:
+    """Of what a run depends on; looking them up takes a tenth of a second."""
     found = {"isthmus": __version__, "python": sys.version.split()[0]}
     for name in ("numpy", "torch", "mujoco", "safetensors"):
         try:

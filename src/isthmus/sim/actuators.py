@@ -57,9 +57,13 @@ def friction(qd: np.ndarray, tau: np.ndarray, f: Arrays, rich: bool) -> np.ndarr
 
 def lag_step(state: np.ndarray, u: np.ndarray, lag: np.ndarray, dt: float) -> np.ndarray:
     """Exact step of the first-order lag  lag · ẏ = u - y; a lag of zero passes u through."""
+    return u + lag_keeps(lag, dt) * (state - u)
+
+
+def lag_keeps(lag: np.ndarray, dt: float) -> np.ndarray:
+    """The part of the difference between y and u that is left after a step."""
     with np.errstate(divide="ignore"):
-        keep = np.exp(-dt / lag)
-    return u + keep * (state - u)
+        return np.exp(-dt / lag)
 
 
 class Actuators:

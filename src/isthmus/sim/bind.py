@@ -60,6 +60,14 @@ def resolve(space: Space, robot: Robot) -> list[Write]:
     return writes
 
 
+def writes_of(robot: Robot) -> list[Write]:
+    """`resolve` of the robot's own space: names are matched once, however many engines it runs on."""
+    known = vars(robot)
+    if "writes" not in known:
+        known["writes"] = resolve(robot.space, robot)
+    return known["writes"]
+
+
 def _own_figure(robot: Robot, field: str) -> np.ndarray:
     """(m,) motors of which the unit has a figure of its own: no parameter sets what was found of this very motor."""
     own = robot.unit.motors.get(field)
@@ -131,7 +139,8 @@ def _known(what: str, name: str, choices, where: str) -> None:
 
 
 def _match(pattern: str, names, what: str, where: str) -> np.ndarray:
-    rows = [i for i, name in enumerate(names) if re.fullmatch(pattern, name)]
+    fits = re.compile(pattern).fullmatch
+    rows = [i for i, name in enumerate(names) if fits(name)]
     if not rows:
         raise unknown(what, pattern, [n for n in names if n], where)
     return np.array(rows)

@@ -21,10 +21,18 @@ def steps_kept(longest: float, dt: float) -> int:
 
 def arrived(sent: np.ndarray, delay: np.ndarray, substep: int, substeps: int, dt: float) -> np.ndarray:
     """Targets in force during one physics step, (n, m), of targets sent, (n, kept, m), newest first."""
+    return mean_target(sent, *arrival(delay, substep, substeps, dt))
+
+
+def arrival(delay: np.ndarray, substep: int, substeps: int, dt: float) -> tuple[np.ndarray, np.ndarray]:
+    """How many targets before the newest a physics step begins with, (n,), and the part of it that has the next, (n, 1)."""
     start = substep - delay / dt
     tick = np.floor(start / substeps + 1e-12)
-    back = (-tick).astype(int)
-    fresh = np.clip(start + 1.0 - (tick + 1.0) * substeps, 0.0, 1.0)[:, None]
+    return (-tick).astype(int), np.clip(start + 1.0 - (tick + 1.0) * substeps, 0.0, 1.0)[:, None]
+
+
+def mean_target(sent: np.ndarray, back: np.ndarray, fresh: np.ndarray) -> np.ndarray:
+    """Targets in force during one physics step, (n, m), by its `arrival`."""
     rows = np.arange(len(sent))
     old = sent[rows, back]
     return old + fresh * (sent[rows, np.maximum(back - 1, 0)] - old)

@@ -19,8 +19,8 @@ from mujoco.batch import Batch, SimulationError
 
 from isthmus.errors import BadInput
 from isthmus.sim import bind, ground, native, wiring
-from isthmus.sim.actuators import FIELDS, Actuators, lag_step
-from isthmus.sim.delay import arrived, read_late, sent_kept, steps_kept
+from isthmus.sim.actuators import FIELDS, Actuators, lag_keeps
+from isthmus.sim.delay import arrival, arrived, mean_target, read_late, sent_kept, steps_kept
 from isthmus.sim.features import remembered
 from isthmus.sim.robot import Robot, compile_spec
 from isthmus.sim.sources import at_rotors, column_sources, compact, target_joints, unrotate
@@ -59,11 +59,12 @@ class Engine:
         self.all = np.arange(n)
         target, signals = robot.contract.target, robot.contract.signals
         spec = _spec(robot, edit)
-        bare = compile_spec(spec, robot.name)
+        own = edit is None and not robot.unit.ground
+        bare = robot.model if own else compile_spec(spec, robot.name)
         self.dt = float(bare.opt.timestep)
         self.tick = self.dt * robot.steps
 
-        self._writes = bind.resolve(robot.space, robot)
+        self._writes = bind.writes_of(robot)
         self._varied = {w.array for w in self._writes}
         varied = frozenset(w.array.removeprefix("motor.") for w in self._writes if w.array.startswith("motor."))
         self.actuators = Actuators(robot.driven, target.size, self.dt, varied)
@@ -281,11 +282,12 @@ class Engine:
         lagged = sent[:, -1]
         if not self.actuators.lag or sent.shape[1] == 1:
             return lagged
-        delay, lag = self.view["action_delay"][ids], self._fields["lag"][ids]
+        delay, keeps = self.view["action_delay"][ids], lag_keeps(self._fields["lag"][ids], self.dt)
+        arrivals = [arrival(delay, s, self.robot.steps, self.dt) for s in range(self.robot.steps)]
         for newest in range(sent.shape[1] - self.wiring.sent, -1, -1):
-            for s in range(self.robot.steps):
-                u = arrived(sent[:, newest:], delay, s, self.robot.steps, self.dt)
-                lagged = lag_step(lagged, u, lag, self.dt)
+            for back, fresh in arrivals:
+                u = mean_target(sent[:, newest:], back, fresh)
+                lagged = u + keeps * (lagged - u)
         return lagged
 
     def step(self, target: np.ndarray) -> None:

@@ -150,5 +150,6 @@ def build(config: Config, folder: Path) -> Robot:
         payload_at=config.payload_at,  # type: ignore[arg-type]
         doc=f"{len(labels)} motors{damps}, {drive} drive at {1.0 / tick:g} Hz, from {path.name}",
     )
-    bind.resolve(space, robot)
+    vars(robot)["model"] = final  # the same text, compiled already
+    bind.writes_of(robot)
     return robot

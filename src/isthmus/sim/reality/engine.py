@@ -91,7 +91,7 @@ class RealEngine(Engine):
         ground = sinking(robot, law.ground_softness) if law.ground_softness else None
         robot = replace(robot, unit=Unit(ground=ground))
         real = replace(robot, substeps=substeps, home=tuple(home.tolist()))
-        vars(real)["model"] = robot.model  # the same text, compiled already
+        vars(real)["model"] = vars(robot)["model"] = self.specimen.model  # the same text, compiled already
         super().__init__(real, n, threads, prepare, compiled)
         self.missing = Missing(self, law, self.gear)
         self.errors = SensorErrors(reality.sensors, robot, n)

@@ -85,8 +85,15 @@ def named(text: str, robot: Robot) -> Reality:
     return hidden(robot, int(seed), family or None)[1]
 
 
-def families(robot: Robot) -> dict[str, Draw]:
+def families(robot: Robot) -> Mapping[str, Draw]:
     """What can be drawn for a robot, by name: rng -> tables of a reality."""
+    known = vars(robot)  # found once per robot: it takes a look at all of its numbers
+    if "families" not in known:
+        known["families"] = _families(robot)
+    return known["families"]
+
+
+def _families(robot: Robot) -> dict[str, Draw]:
     outside, physics, wiring, sensors = _outside(robot), unmodelled(robot), _wiring(robot), _sensors(robot)
     far, harsh = _outside(robot, FAR, FAR_ROOM), unmodelled(robot, HARSH)
     found: dict[str, Draw | None] = {

@@ -88,7 +88,7 @@ def _armature(robot: Robot, e: np.ndarray) -> np.ndarray:
     """Of every degree of freedom under e, (d,)."""
     nominal = {"dof_armature": robot.model.dof_armature.copy()}
     arrays = {"dof_armature": nominal["dof_armature"][None].copy()}
-    writes = [w for w in bind.resolve(robot.space, robot) if w.array == "dof_armature"]
+    writes = [w for w in bind.writes_of(robot) if w.array == "dof_armature"]
     bind.Binding(writes, arrays, nominal).apply(e[None], np.array([0]))
     return arrays["dof_armature"][0]
 
