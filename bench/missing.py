@@ -168,7 +168,7 @@ def cases(walker: Path | None) -> dict[str, Case]:
             flown,
             0.2,
             "crazyflie/hover",
-            1_000_000,
+            600_000,
             fitted=(0, 1),
             onward=True,
         ),
