@@ -168,7 +168,11 @@ def _points(x: np.ndarray, unit: float = 100.0, digits: int = 0, inside: tuple[f
 
 def told(rows: Rows) -> str:
     parts = []
-    for name, part in (("all", rows), *((f, [r for r in rows if r["family"] == f]) for f in (*FAMILIES, SEVERE))):
+    usual = [r for r in rows if r["family"] != SEVERE]
+    for name, part in (
+        ("all but severe ones", usual),
+        *((f, [r for r in rows if r["family"] == f]) for f in (*FAMILIES, SEVERE)),
+    ):
         if part:
             parts.append(f"{name}, {len(part)} realities\n\n{table(part)}\n")
     failed = [r for r in rows if r["success"]["randomized"] < 0.9]

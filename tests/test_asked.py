@@ -35,6 +35,8 @@ WRONG = [
     (["data", "import", "x"], "--map", "example: isthmus data import"),
     (["data", "import", "x", "--rbot", "y"], "'--rbot'", "'--robot'"),
     (["data", "export", "x", "--format", "parket"], "'parket'", "'parquet'"),
+    (["data", "label", "x", "--success", "maybe"], "--success", "takes yes, no,"),
+    (["identify", "pendulum", "a.mcap", "--seed", "a'b"], "a'b", "a whole number"),
 ]
 
 
@@ -46,6 +48,20 @@ def test_options_that_cannot_be_read_are_told_in_one_sentence(capsys, argv, what
     assert err.count("\n") == 1
     assert what in err
     assert right in err
+
+
+@pytest.mark.parametrize("width", ["20", "200"])
+def test_the_window_does_not_change_what_is_wrong(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", width)
+    code, _, err = called(capsys, "actuator", "go1", "a.csv", "--torque-constant", "x")
+    assert code == 2
+    assert "--torque-constant takes a number, not 'x'" in err
+
+
+def test_what_stands_behind_two_dashes_is_no_option(capsys):
+    code, _, err = called(capsys, "eval", "run", "--worlds", "x", "--", "-z")
+    assert code == 2
+    assert "option '-z'" not in err
 
 
 @pytest.mark.parametrize("argv", [w[0] for w in WRONG[:3]], ids=" ".join)
@@ -101,3 +117,28 @@ def test_a_reader_that_goes_away_is_no_error(argv):
     )
     os.close(write)
     assert (found.returncode, re.sub(r"\s", "", found.stderr)) == (0, "")
+
+
+def test_without_a_reader_the_work_goes_on_and_the_answer_is_the_same(tmp_path):
+    """A gate that fails is no success because nobody read on, and what a command makes is made."""
+    text = """
+import sys
+from pathlib import Path
+from isthmus.cli import main, show
+
+def run(verb, rest):
+    for i in range(3):
+        show.emit({"line": i})
+        show.out.print("words " * 5000)
+    Path("made").touch()
+    return 1
+
+main._run = run
+sys.exit(main.main(["validate"]))
+"""
+    read, write = os.pipe()
+    os.close(read)
+    found = subprocess.run([sys.executable, "-c", text], stdout=write, stderr=subprocess.PIPE, check=False, cwd=tmp_path)
+    os.close(write)
+    assert (found.returncode, found.stderr) == (1, b"")
+    assert (tmp_path / "made").exists()

@@ -66,7 +66,7 @@ def test_a_split_survives_its_file_and_strangers_do_not_choose_any():
     unit = Unit(split=4)
     assert Unit.of(unit.parts(), FIGURES, "a.twin") == unit
     assert unit.hash != Unit(split=2).hash
-    for wrong in (0, -1, 10**9, 2.5, "4", None):
+    for wrong in (0, -1, 10**9, 2.5, "4", None, True):
         parts = {FILE: json.dumps({"motors": {}, "learned": [], "split": wrong}).encode()}
         with pytest.raises(BadInput, match="split"):
             Unit.of(parts, FIGURES, "a.twin")
@@ -75,7 +75,7 @@ def test_a_split_survives_its_file_and_strangers_do_not_choose_any():
 @pytest.mark.slow
 @pytest.mark.parametrize("split", [SPLIT, 1])
 def test_play_that_hits_within_a_step_is_followed_in_finer_ones(monkeypatch, tmp_path, split):
-    """Planted in fine steps it is found with them, and truer; planted in the design's, these stay."""
+    """Planted in fine steps it is found with them; planted in the design's, these stay."""
     robot = get_robot("pendulum")
     truth = replace(robot, unit=Unit(motors={"backlash": (0.12,)}, split=split))
     own = ("joint_friction", "joint_damping", "weight_mass")

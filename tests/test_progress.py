@@ -82,6 +82,16 @@ def test_bars_inside_a_loop_tell_both_times(monkeypatch, capsys):
     assert second == "working hard: 50 %, about 10 s left, 3 min in all"
 
 
+def test_a_bar_waits_where_a_search_begins_again(monkeypatch, capsys):
+    monkeypatch.setattr(show, "err", Console(file=io.StringIO(), width=80))
+    with show.bar("working") as bar:
+        for share in (0.1, 0.7, 0.2, 0.8):
+            bar._next = 0.0
+            bar.update(share)
+    told = [line.partition(" %")[0] for line in capsys.readouterr().err.splitlines()]
+    assert told == ["working: 10", "working: 70", "working: 70", "working: 80"]
+
+
 @pytest.mark.parametrize("width", [60, 100])
 def test_on_a_terminal_the_time_in_all_is_whole_in_any_window(monkeypatch, width):
     file = io.StringIO()

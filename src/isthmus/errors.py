@@ -45,7 +45,10 @@ def unreadable(path: Path | str, error: OSError) -> BadInput:
         return BadInput(f"cannot read {path}: {why}.")
     try:
         like = lambda p: difflib.SequenceMatcher(None, path.stem, p.stem).ratio()  # noqa: E731
-        beside = sorted((p for p in path.parent.iterdir() if like(p) >= ALIKE), key=like, reverse=True)
+        others = (p for p in path.parent.iterdir() if p.name != path.name)
+        beside = sorted((p for p in others if like(p) >= ALIKE), key=like, reverse=True)
+    except PermissionError:
+        beside = []
     except OSError:
         return BadInput(f"cannot read {path}: there is no folder {path.parent}.")
     near = difflib.get_close_matches(path.name, [p.name for p in beside], n=2, cutoff=0.5)

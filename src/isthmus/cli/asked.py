@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import os
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from itertools import takewhile
 from typing import Any
 
 import tyro
@@ -30,7 +32,8 @@ def read(kind: Any, prog: str, about: str, rest: Sequence[str]) -> Any:
     except SystemExit as stop:
         if stop.code:
             raise BadInput(_squeezed(complaint.getvalue())) from None
-        print(wrapped(printed.getvalue(), shutil.get_terminal_size().columns), end="")
+        with contextlib.suppress(BrokenPipeError):
+            print(wrapped(printed.getvalue(), shutil.get_terminal_size().columns), end="")
         raise
 
 
@@ -68,8 +71,9 @@ def _told(kind: Any, prog: str, about: str, rest: Sequence[str]):
         return
 
     def tell(event: Any) -> None:
-        if (error := _error(event, kind, prog, about, rest)) is not None:
-            raise error
+        with contextlib.suppress(AttributeError):  # of an event that has other fields by now
+            if (error := _error(event, kind, prog, about, rest)) is not None:
+                raise error
 
     with on_parse_error(tell):
         yield
@@ -87,8 +91,8 @@ def _error(event: Any, kind: Any, prog: str, about: str, rest: Sequence[str]) ->
     if subcommands:
         return BadInput(f"`{prog}` needs a subcommand: {', '.join(subcommands)}; see `{prog} --help`.")
     options = [o for line in re.findall(r"^│ (-.*)", page, re.MULTILINE) for o in OPTION.findall(line)]
-    for token in rest:
-        name = token.split("=")[0]
+    for word in takewhile(lambda word: word != "--", rest):
+        name = word.split("=")[0]
         if OPTION.fullmatch(name) and name.replace("_", "-") not in options:
             return unknown("option", name, _near(name, options), f"`{prog}`")
     example = next(iter(re.findall(r"^example: (.*)", page, re.MULTILINE)), f"{prog} --help")
@@ -102,7 +106,8 @@ def _error(event: Any, kind: Any, prog: str, about: str, rest: Sequence[str]) ->
         case "InvalidChoice":
             near = difflib.get_close_matches(event.value, event.choices, n=1)
             hint = f": did you mean {near[0]!r}?" if near else "."
-            return BadInput(f"{_name(event.argument)} takes {', '.join(event.choices)}, not {event.value!r}{hint}")
+            choices = ", ".join(filter(None, event.choices))
+            return BadInput(f"{_name(event.argument)} takes {choices}, not {event.value!r}{hint}")
         case "InstantiationFailure" if event.argument is not None:
             return BadInput(_not_a_value(event))
         case "UnrecognizedArgs":
@@ -120,9 +125,15 @@ def _near(name: str, options: Sequence[str]) -> list[str]:
 
 
 def _help(kind: Any, prog: str, about: str, *subcommand: str) -> str:
-    printed = _Printed()
-    with redirect_stdout(printed), contextlib.suppress(SystemExit):
-        tyro.cli(kind, prog=prog, description=about, args=[*subcommand, "--help"])
+    """The page as in a window in which no option is cut."""
+    printed, before = _Printed(), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "200"
+    try:
+        with redirect_stdout(printed), contextlib.suppress(SystemExit):
+            tyro.cli(kind, prog=prog, description=about, args=[*subcommand, "--help"])
+    finally:
+        os.environ.pop("COLUMNS")
+        os.environ.update({} if before is None else {"COLUMNS": before})
     return printed.getvalue()
 
 
@@ -137,15 +148,15 @@ def _meaning(argument: Any) -> str:
 
 
 def _not_a_value(event: Any) -> str:
-    given = re.search(r"'([^']*)'$", event.message)
+    given = re.search(r"""(['"])(.*)\1$""", event.message)
     wanted = next((NUMBERS[word] for word in NUMBERS if word.upper() in str(event.argument.lowered.metavar)), "")
     if given is None or not wanted:
         return f"{_name(event.argument)}: {event.message.rstrip('.')}{_meaning(event.argument)}."
     hint = ""
     with contextlib.suppress(ValueError, OverflowError):
-        whole = int(float(given[1]))
-        hint = f": write {whole}" if whole == float(given[1]) else ""
-    return f"{_name(event.argument)} takes {wanted}, not {given[1]!r}{hint}."
+        whole = int(float(given[2]))
+        hint = f": write {whole}" if whole == float(given[2]) else ""
+    return f"{_name(event.argument)} takes {wanted}, not {given[2]!r}{hint}."
 
 
 def _squeezed(box: str) -> str:

@@ -65,7 +65,10 @@ def main(argv: list[str] | None = None, inner: bool = False) -> int:
     as_json = "--json" in argv
     try:
         code = _run(argv[0], argv[1:]) if argv and argv[0] not in ABOUT else _about(argv)
-        sys.stdout.flush()  # here, where it is known what to do if nobody reads it
+        try:
+            sys.stdout.flush()  # here, where it is known what came out if nobody reads it
+        except BrokenPipeError:
+            _unread()
         return code
     except BadInput as error:
         return _fail(str(error), as_json, 2)
@@ -78,17 +81,23 @@ def main(argv: list[str] | None = None, inner: bool = False) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted.", as_json, 3, quiet=inner)
     except BrokenPipeError:
-        # The reader of our output has gone; there is nobody left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        _unread()
+        return 1  # cut off in the middle of what was printed
     except OSError as error:
         where = f"cannot use {error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}.", as_json, 2)
 
 
+def _unread() -> None:
+    from isthmus.cli import show
+
+    show.unread()
+
+
 def _about(argv: list[str]) -> int:
     version = argv[:1] in (["--version"], ["version"])
-    print(__version__ if version else usage(shutil.get_terminal_size((120, 24)).columns))
+    with contextlib.suppress(BrokenPipeError):
+        print(__version__ if version else usage(shutil.get_terminal_size((120, 24)).columns))
     return 0 if argv else 2
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 import time
@@ -19,10 +20,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 
+def unread() -> None:
+    """Nobody reads standard output any more: what is still written to it goes nowhere, and the work goes on."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class _Out(Console):
     def on_broken_pipe(self) -> None:
-        """The reader has gone: whoever runs the command knows what to do."""
-        raise BrokenPipeError
+        unread()
 
 
 out = _Out(soft_wrap=False)
@@ -31,7 +36,10 @@ err = Console(stderr=True)
 
 def emit(data: dict[str, Any]) -> None:
     """One JSON object on standard output; NaN becomes null."""
-    print(json.dumps(plain(data), ensure_ascii=False, allow_nan=False))
+    try:
+        print(json.dumps(plain(data), ensure_ascii=False, allow_nan=False))
+    except BrokenPipeError:
+        unread()
 
 
 def plain(value: Any) -> Any:
@@ -155,6 +163,7 @@ class Bar:
         self._start = time.monotonic()
         self._begun: float | None = None
         """Fraction that was already done when we first heard, as in a resumed run."""
+        self._reached = 0.0
         # Where there is little room, the note gives way, and never the time.
         whole, cut = partial(Column, no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=3)
         columns = (
@@ -170,6 +179,8 @@ class Bar:
         self._task = self._progress.add_task(what, total=1.0)
 
     def update(self, fraction: float, note: str = "") -> None:
+        """Where a search begins again the bar waits: it never goes back."""
+        fraction = self._reached = max(fraction, self._reached)
         if self._begun is None:
             self._begun = fraction
             self._progress.reset(self._task)

@@ -21,7 +21,7 @@ from isthmus.diagnose.blocks import drifts
 from isthmus.diagnose.explain import MATERIAL, Block, Told, held
 from isthmus.diagnose.numbers import AMISS, ends
 from isthmus.diagnose.refit import refitted
-from isthmus.progress import Report, silent
+from isthmus.progress import Report, part, silent
 from isthmus.world import Belief
 
 REFITTED = ("sensor", "physics")
@@ -45,7 +45,8 @@ def refined(
     worth = max((one.evidence - nothing.evidence for b, one in others if b is not None and b.cause in REFITTED), default=0.0)
     if at.fitted.times <= AMISS and worth <= WORTH:
         return list(told), at.fitted.times
-    found = [f for cause in REFITTED if (f := _found(at, belief, told, cause, report)) is not None]
+    parts = [part(report, i / len(REFITTED), (i + 1) / len(REFITTED)) for i in range(len(REFITTED))]
+    found = [f for cause, own in zip(REFITTED, parts, strict=True) if (f := _found(at, belief, told, cause, own)) is not None]
     alone = max([one.evidence - nothing.evidence for _, one in others] + [f.alone for f in found])
     out = list(told)
     for f in found:

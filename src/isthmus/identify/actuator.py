@@ -105,7 +105,8 @@ def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) 
     motors = settled(bare, space.params, base.values)
     network = learned if chosen is tried[-1] else None
     delay = base.values.get(DELAY, 0.0)
-    return Actuator(bench.labels, chosen.name, tuple(tried), motors, network, 1.0 / bench.dt, "N·m", delay)
+    split = robot.unit.split
+    return Actuator(bench.labels, chosen.name, tuple(tried), motors, network, 1.0 / bench.dt, "N·m", delay, split)
 
 
 @dataclass(frozen=True)

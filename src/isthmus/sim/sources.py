@@ -73,6 +73,12 @@ def target_joints(robot: Robot, model: mujoco.MjModel) -> tuple[list[int], list[
     return [int(model.jnt_qposadr[j]) for j in joints], [int(model.jnt_dofadr[j]) for j in joints]
 
 
+def links(robot: Robot) -> tuple[slice | np.ndarray, slice | np.ndarray]:
+    """The same of the robot's own model, whatever rotors an engine adds to it; empty where targets are not joints."""
+    found = target_joints(robot, robot.model)
+    return (slice(0), slice(0)) if found is None else (compact(found[0]), compact(found[1]))
+
+
 def on_joints(robot: Robot) -> bool:
     """Whether a motor of ours drives each joint behind the targets."""
     return robot.motors.drive != "native" and target_joints(robot, robot.model) is not None

@@ -72,7 +72,7 @@ class Unit:
         learned = tuple(Learned.of(row, part, where) for row, part in zip(rows, own, strict=True))
         figures = {name: _figures(name, row, names, where) for name, row in motors.items()}
         ground, split = Ground.of(text["ground"], where) if "ground" in text else None, text.get("split", 1)
-        if not isinstance(split, int) or not 1 <= split <= MOST_SPLIT:
+        if type(split) is not int or not 1 <= split <= MOST_SPLIT:
             raise BadInput(f"{where}: a physics step is split in 1 to {MOST_SPLIT} parts.")
         return Unit(figures, learned, ground, split)
 

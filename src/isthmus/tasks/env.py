@@ -25,8 +25,7 @@ from isthmus.sim.blowup import Recorder
 from isthmus.sim.disturb import Disturber
 from isthmus.sim.engine import Engine
 from isthmus.sim.reality import RealEngine, Reality
-from isthmus.sim.robot import Robot
-from isthmus.sim.sources import compact, target_joints
+from isthmus.sim.sources import links
 from isthmus.tasks.changes import Changes
 from isthmus.tasks.curriculum import Curriculum
 from isthmus.tasks.feet import Feet
@@ -109,7 +108,7 @@ class Env:
         self.feet_pos = torch.zeros(n, feet, 3)
         self.feet_force = torch.zeros(n, feet)
         self.feet_air = torch.zeros(n, feet)
-        self.links = _links(robot)
+        self.links = links(robot)
         """Columns of qpos and qvel of the joints behind targets: what a task is about, whatever rotors behind a gear do."""
         self.joint_speed = torch.zeros(n, self.engine.qvel[:, self.links[1]].shape[1])
         self.terms = [t.name for t in task.rewards]
@@ -388,12 +387,6 @@ class Env:
 
 _KEPT = ("command", "hold", "age", "skipped", "begun", "sent", "feet_pos", "feet_force", "feet_air", "joint_speed", "totals")
 _PARTS = ("curriculum", "engine", "disturber", "sampler", "changes")
-
-
-def _links(robot: Robot) -> tuple[slice | np.ndarray, slice | np.ndarray]:
-    """Columns of qpos and qvel; none where targets are not of joints."""
-    found = target_joints(robot, robot.model)
-    return (slice(0), slice(0)) if found is None else (compact(found[0]), compact(found[1]))
 
 
 def _engine(task: Task, n: int, threads: int, reality: Reality | None) -> Engine:
