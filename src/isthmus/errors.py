@@ -37,12 +37,16 @@ def unknown(what: str, name: str, choices: Iterable[str], where: str = "") -> Ba
     return BadInput(f"unknown {what} {name!r}{place}: {hint}")
 
 
-def unreadable(path: Path | str, error: OSError) -> BadInput:
-    """Return the error for a file that cannot be read; of one that is not there, with names beside it that are like its own."""
+def unreadable(path: Path | str, error: OSError, what: str = "") -> BadInput:
+    """Return the error for a file that cannot be read; of one that is not there, with names beside it that are like its own.
+
+    `what` it should be, if that is known: a run.
+    """
     path = Path(path)
+    said = f"{path} is not {what}" if what else f"cannot read {path}"
     why = "it is a folder" if isinstance(error, IsADirectoryError) else error.strerror or str(error)
     if not isinstance(error, FileNotFoundError):
-        return BadInput(f"cannot read {path}: {why}.")
+        return BadInput(f"{said}: {why}.")
     try:
         like = lambda p: difflib.SequenceMatcher(None, path.stem, p.stem).ratio()  # noqa: E731
         others = (p for p in path.parent.iterdir() if p.name != path.name)
@@ -50,7 +54,7 @@ def unreadable(path: Path | str, error: OSError) -> BadInput:
     except PermissionError:
         beside = []
     except OSError:
-        return BadInput(f"cannot read {path}: there is no folder {path.parent}.")
+        return BadInput(f"{said}: there is no folder {path.parent}.")
     near = difflib.get_close_matches(path.name, [p.name for p in beside], n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(repr(str(path.parent / n)) for n in near)}?" if near else "."
-    return BadInput(f"cannot read {path}: there is no such file or folder{hint}")
+    return BadInput(f"{said}: there is no such file or folder{hint}")

@@ -190,7 +190,7 @@ def load(folder: Path) -> Run:
     folder = Path(folder)
     if not (folder / "run.json").exists():
         if not folder.exists():
-            raise unreadable(folder, FileNotFoundError())
+            raise unreadable(folder, FileNotFoundError(), "a run")
         raise BadInput(f"{folder} is not a run: it has no run.json.")
     record = read_json(folder / "run.json")
     if record.get("hash") != content_hash({k: v for k, v in record.items() if k != "hash"}):
