@@ -16,7 +16,7 @@ import argparse
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -28,7 +28,7 @@ from bench import planted
 from bench.__main__ import commit
 from bench.other import Other, installed
 from bench.planted import Problem, Work
-from isthmus.gap.residual import Push, Residual
+from isthmus.gap.residual import Residual
 from isthmus.identify import descend
 from isthmus.identify.fit import fit
 from isthmus.identify.prior import Prior
@@ -64,11 +64,9 @@ class Counted(Residual):
     def moved(self, qpos: np.ndarray, qvel: np.ndarray, xi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return (qpos, qvel) if self.known else super().moved(qpos, qvel, xi)
 
-    def predict(
-        self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = (), shake: np.ndarray | None = None
-    ) -> np.ndarray:
+    def predict(self, e: np.ndarray, xi: np.ndarray, shake: np.ndarray | None = None) -> np.ndarray:
         self.work.replays += len(e)
-        return super().predict(e, xi, pushes, shake)
+        return super().predict(e, xi, shake)
 
 
 @dataclass(frozen=True)

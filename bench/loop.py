@@ -14,8 +14,8 @@ tells nothing apart there; `--families severe --each 30` draws harder ones. On e
     randomized    trained in worlds of the prior
     longer        the same, and then trained on once more
     adaptive      the same, and finds out in which world it is (rma)
-    real2sim      randomized, then `isthmus loop`: recorded on the robot, its verdict followed, trained on the twin; of the two
-                  policies the one that did better in 64 watched episodes each; it may train up to six times
+    real2sim      randomized, then what `isthmus loop` does: recorded on the robot, its verdict followed, trained on the twin;
+                  of the two policies the one that did better in 64 watched episodes each; it may train up to six times
     oracle        randomized, then trained on once in the world of the true numbers, which nobody has on a real robot
 
 Each step is an `isthmus` command. Finished ones are not repeated, so that the same command goes on where it was. The same
@@ -29,15 +29,18 @@ import json
 import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from bench.spread import spread
-from isthmus.cli.loop_ import command
+from isthmus.cli.loop_ import BROKEN, command
 from isthmus.errors import BadInput
 from isthmus.files import atomic_write, canonical_json, write_json
+from isthmus.loop.course import tried
 from isthmus.loop.steps import Done, Journal, Step, alone, carry_out
-from isthmus.loop.tuned import TUNED
+from isthmus.loop.story import Settings
+from isthmus.loop.tuned import TUNED, tuned
 from isthmus.robots import get_robot
 from isthmus.sim.reality.families import hidden
 from isthmus.tasks import get_task
@@ -46,9 +49,11 @@ FAMILIES, SEVERE = ("parametric-outside", "unmodelled", "mixed"), "severe"
 EACH, FIRST = 10, 110
 """Realities of each family, and the seed of the first: others than were looked at while the loop was built."""
 EPISODES = 64
+"""Watched, of each method on each reality."""
 TRAINED = {"nominal": ("--width", "0"), "randomized": (), "longer": (), "adaptive": ("--method", "rma")}
 METHODS = (*TRAINED, "real2sim", "oracle")
 Rows = list[dict]
+T = TypeVar("T")
 
 
 def trained(task: str, folder: Path) -> Generator[Step, Done, dict[str, float]]:
@@ -67,33 +72,34 @@ def trained(task: str, folder: Path) -> Generator[Step, Done, dict[str, float]]:
     return spent
 
 
-def closed(task: str, folder: Path, seed: int, family: str, spent: dict[str, float]) -> Generator[Step, Done, dict]:
-    """What every method makes of one reality."""
+def closed(task: str, folder: Path, seed: int, family: str, spent: dict[str, float], n: int) -> Generator[Step, Done, dict]:
+    """What every method makes of one reality, in n watched episodes each."""
     word, own = f"hidden:{seed}:{family}", folder / f"{family}-{seed}"
-    row: dict = {"task": task, "family": family, "seed": seed, "success": {}, "score": {}, "seconds": {}, "robot": {}}
+    row: dict = {"task": task, "family": family, "seed": seed, "episodes": n}
+    row |= {what: {} for what in ("success", "score", "seconds", "robot")}
     for name in TRAINED:
-        yield from _watch(row, name, folder / name, word)
+        yield from _watch(row, name, folder / name, word, n)
         row["seconds"][name], row["robot"][name] = spent[name], 0.0
-    options = ("--hidden", str(seed), "--family", family, "--run", str(folder / "randomized"), "-o", str(own))
-    done = yield Step("loop", f"loop on {word}", ("loop", task, *options))
+    own.mkdir(exist_ok=True)
+    settings = Settings(task, "", word, tuned(task).seconds, rounds=1, run=str((folder / "randomized").absolute()))
+    story, seconds = yield from _timed(tried(settings, get_task(task), own))
     # What the loop hands over: its last policy, or the one before where that did better.
-    best = str(folder / "randomized") if done.failed else done.result["best"]["run"]
-    yield from _watch(row, "real2sim", Path(best), word)
-    row["success"]["last"] = ((done.result.get("after") or {}).get("success") or {}).get("rate")
-    row["seconds"]["real2sim"] = spent["randomized"] + done.seconds
-    row["robot"]["real2sim"] = done.result.get("robot_seconds", 0.0)
-    row["cause"] = done.failed or done.result.get("cause")
+    yield from _watch(row, "real2sim", story.best.run, word, n)
+    last = story.attempts[-1].success if len(story.attempts) > 1 else None
+    row["success"]["last"] = last["rate"] if last else None
+    row["seconds"]["real2sim"], row["robot"]["real2sim"] = spent["randomized"] + seconds, story.seconds
+    row["cause"] = story.attempts[0].cause
     out = folder / f"{family}-{seed}-oracle"
     truth = _truth(task, seed, family, folder / f"{family}-{seed}-truth.json")
     again = str(TUNED[task].ticks[1])
     options = ("--from", str(folder / "randomized"), "--kl", "0", "--belief", str(truth), "--steps", again)
     done = yield Step("train-oracle", f"oracle of {word}", ("train", task, "-o", str(out), *options), (out,))
     row["seconds"]["oracle"], row["robot"]["oracle"] = spent["randomized"] + done.seconds, 0.0
-    yield from _watch(row, "oracle", out, word)
+    yield from _watch(row, "oracle", out, word, n)
     return row
 
 
-def bench(task: str, folder: Path, families: Sequence[str], each: int, kept: Path | None) -> None:
+def bench(task: str, folder: Path, families: Sequence[str], each: int, episodes: int, kept: Path | None) -> None:
     """All realities, but for those that are finished or that another process is at."""
     with alone(folder):
         spent, _ = carry_out(trained(task, folder), Journal(folder), command, _told)
@@ -104,7 +110,7 @@ def bench(task: str, folder: Path, families: Sequence[str], each: int, kept: Pat
                 continue
             try:
                 with alone(own):
-                    row, _ = carry_out(closed(task, folder, seed, family, spent), Journal(own), command, _told)
+                    row, _ = carry_out(closed(task, folder, seed, family, spent, episodes), Journal(own), command, _told)
             except BadInput as error:
                 print(error, file=sys.stderr, flush=True)
                 continue
@@ -126,14 +132,28 @@ def finished(task: str, folder: Path, kept: Path | None) -> Rows:
     return [rows[key] for key in sorted(rows)]
 
 
+def _timed(course: Generator[Step, Done, T]) -> Generator[Step, Done, tuple[T, float]]:
+    """What a course returns, and the seconds that its steps took."""
+    seconds, step = 0.0, next(course)
+    while True:
+        done = yield step
+        if done.code == BROKEN:
+            raise RuntimeError(f"isthmus {' '.join(step.args)} broke: {done.failed}")
+        seconds += done.seconds
+        try:
+            step = course.send(done)
+        except StopIteration as end:
+            return end.value, seconds
+
+
 def _told(number: int, step: Step, done: Done | None) -> None:
     if done is None:
         print(step.doc, file=sys.stderr, flush=True)
 
 
-def _watch(row: dict, name: str, run: Path, word: str) -> Generator[Step, Done, None]:
+def _watch(row: dict, name: str, run: Path, word: str, n: int) -> Generator[Step, Done, None]:
     """Success and score in episodes that the loop, which watches a virtual robot with another seed, has not chosen by."""
-    args = ("eval", str(run), "--reality", word, "--worlds", str(EPISODES), "--seed", "2")
+    args = ("eval", str(run), "--reality", word, "--worlds", str(n), "--seed", "2")
     done = yield Step("watch", f"{run.name} on {word}", args)
     row["success"][name], row["score"][name] = float(done.result["success"]["rate"]), float(done.result["score"])
 
@@ -189,12 +209,13 @@ def main() -> int:
     drawn = (*FAMILIES, SEVERE)
     parser.add_argument("--families", nargs="+", choices=drawn, default=FAMILIES, help="by default the first three")
     parser.add_argument("--each", type=int, default=EACH, help="realities of each family")
+    parser.add_argument("--episodes", type=int, default=EPISODES, help="watched, of each method on each reality")
     parser.add_argument("--rows", type=Path, help="keep finished realities here too, one a line, and repeat none of them")
     parser.add_argument("--table", action="store_true", help="only print what is there")
     args = parser.parse_args()
     folder = args.out / args.task.replace("/", "-")
     if not args.table:
-        bench(args.task, folder, args.families, args.each, args.rows)
+        bench(args.task, folder, args.families, args.each, args.episodes, args.rows)
     print(told(finished(args.task, folder, args.rows)))
     return 0
 

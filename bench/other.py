@@ -95,8 +95,8 @@ class Other:
         self._columns = self._state_columns()
         self._kept: dict[bytes, mujoco.MjModel] = {}
         times = np.arange(self.segments.ticks + 1) / robot.contract.rate
-        fine = np.arange(self.segments.ticks * robot.steps + 1) * self.model.opt.timestep
-        held = np.repeat(self.segments.target, robot.steps, axis=1)
+        fine = np.arange(self.segments.ticks * robot.substeps + 1) * self.model.opt.timestep
+        held = np.repeat(self.segments.target, robot.substeps, axis=1)
         held = np.concatenate([held, held[:, -1:]], axis=1)
         names = [(label, 1, sysid.SignalType.CustomObs) for label in map(str, range(self.segments.measured.shape[2]))]
         states = [
@@ -148,7 +148,7 @@ class Other:
         return out
 
     def _compare(self, params, predicted, measured, model, return_all, state):
-        at = state[self.problem.robot.steps - 1 :: self.problem.robot.steps, self._columns]
+        at = state[self.problem.robot.substeps - 1 :: self.problem.robot.substeps, self._columns]
         r = (at - measured.data[1:]) / self.problem.noise
         return r.ravel(), measured, measured
 

@@ -47,7 +47,7 @@ class Problem:
     @property
     def steps(self) -> int:
         """Physics steps of one replay of all segments."""
-        return len(self.known) * self.known.ticks * self.robot.steps
+        return len(self.known) * self.known.ticks * self.robot.substeps
 
 
 @dataclass

@@ -72,7 +72,7 @@ def ratios(rounds: int = 8) -> tuple[float, float, float]:
         stepping, bare_time = _side_by_side(env, actor, collector, bare, config.ticks)
         step_ratios.append(bare_time / stepping)
         train_ratios.append(bare_time / training)
-        speeds.append(WORLDS * task.robot.steps * config.ticks / bare_time)
+        speeds.append(WORLDS * task.robot.substeps * config.ticks / bare_time)
     return median(step_ratios), median(train_ratios), median(speeds)
 
 
@@ -89,7 +89,7 @@ def _side_by_side(env: Env, actor: Actor, collector: Collector, bare: Batch, tic
             target, memory = actor.target(action, memory), actor.remember(memory, action)
             qpos[:], qvel[:], ctrl[:] = env.engine.qpos, env.engine.qvel, env.engine.ctrl
             start = time.perf_counter()
-            bare.step(nstep=env.task.robot.steps)
+            bare.step(nstep=env.task.robot.substeps)
             bare_time += time.perf_counter() - start
             start = time.perf_counter()
             step = env.step(target)

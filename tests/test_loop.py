@@ -215,8 +215,12 @@ def test_a_robot_that_does_not_start_ends_it_with_the_reason(tmp_path):
 def test_a_recording_that_is_refused_ends_it_with_the_reason(tmp_path):
     robot = Robot()
     robot.gap = lambda args: (2, {"error": "the recording is too short."})
-    story, _ = lived(tmp_path, robot)
+    story, _ = lived(tmp_path / "whole", robot)
     assert "too short" in story.stopped
+    robot.run = lambda args: (0, {"ended": "guard", "seconds": 0.1, "why": "follow: a leg is 0.5 away"})
+    story, _ = lived(tmp_path / "stopped", robot)
+    assert "too short" in story.stopped
+    assert "a leg is 0.5 away" in story.stopped
 
 
 def test_a_robot_for_which_no_policy_is_found_is_not_run_again(tmp_path):

@@ -71,7 +71,7 @@ def run(args: Args) -> int:
     found, belief = climbed.actuator, climbed.belief
     entry = {"recordings": inputs, "actuator": found.chosen, "error": {t.name: t.held_out for t in found.tried}}
     entry |= {"findings": notes, "belief": belief.to_dict()} | ({"left": climbed.left} if climbed.left else {})
-    unit = replace(robot.unit, motors=found.motors, learned=_kept(robot, found), split=found.split)
+    unit = replace(robot.unit, motors=found.motors, learned=_kept(robot, found))
     if args.out is not None and args.out.suffix == ".twin":
         twin = old or Twin(args.robot, robot.model_hash, belief)
         twin = replace(twin, unit=unit).fitted(belief, entry).save(args.out)
@@ -147,7 +147,7 @@ def _record(args: Args, robot: Robot, found: Actuator, inputs: list[str], second
 
 
 def _tell(robot: Robot, found: Actuator) -> None:
-    from isthmus.identify.actuator import NETWORK, PLAY
+    from isthmus.identify.actuator import NETWORK
     from isthmus.identify.ladder import FIGURE, LADDER
 
     doc = {rung.name: rung.doc for rung in LADDER} | {NETWORK: "and what a network finds on top"}
@@ -164,8 +164,6 @@ def _tell(robot: Robot, found: Actuator) -> None:
     chosen = next(t for t in found.tried if t.name == found.chosen)
     rows = [[name.removeprefix(FIGURE), f"{value:.4g}"] for name, value in chosen.values.items()]
     show.out.print(show.table("", ["figure", "found"], rows, right=(1,)))
-    if found.split > 1 and chosen.values.get(PLAY):
-        show.say(f"It is followed in physics steps of 1/{found.split}: its teeth hit and part within a step.")
     if not any(t.name == NETWORK for t in found.tried):
         show.say("Nothing but noise is left: no other law was tried.")
     elif found.learned is None:

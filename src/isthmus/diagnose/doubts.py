@@ -154,9 +154,10 @@ class Lab:
         e = residual.world(flat[:, doubts.parts[0]], self.e)
         heard = np.tile(measured, (k, 1, 1)) if residual.followed else None
         y = residual.live(e, xi, heard, doubts.push(flat), sense=doubts.sense(flat))
-        return residual.off(y.reshape(k, S, *y.shape[1:]), measured)
+        return residual.off(y.reshape(k, S, *y.shape[1:]), measured, residual.seen)
 
 
 def finer(robot: Robot) -> Robot:
     """The same robot with shorter physics steps."""
-    return replace(robot, unit=replace(robot.unit, split=FINER * robot.unit.split))
+    step = float(robot.model.opt.timestep) / FINER
+    return replace(robot, timestep=step, substeps=FINER * robot.substeps)

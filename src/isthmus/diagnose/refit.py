@@ -17,7 +17,7 @@ import numpy as np
 from isthmus.diagnose.doubts import Lab
 from isthmus.diagnose.explain import Block
 from isthmus.diagnose.numbers import SEARCHES, Fitted
-from isthmus.gap.residual import Push, Residual
+from isthmus.gap.residual import Residual
 from isthmus.identify.descend import descend
 from isthmus.identify.fit import remaining
 from isthmus.identify.prior import Prior
@@ -44,9 +44,7 @@ class Explained(Residual):
         theta[..., :d] += z[..., None, :d]
         return theta
 
-    def __call__(
-        self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = (), shake: np.ndarray | None = None
-    ) -> np.ndarray:
+    def __call__(self, e: np.ndarray, xi: np.ndarray, shake: np.ndarray | None = None) -> np.ndarray:
         return self._lab(e, xi)
 
 

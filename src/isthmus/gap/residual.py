@@ -14,7 +14,7 @@ brings that the ticks before did not tell.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -138,20 +138,6 @@ class Linear:
         return replace(self, r=self.r[which], dz=self.dz[which], dx=self.dx[which])
 
 
-@dataclass(frozen=True)
-class Push:
-    """A generalised force on one degree of freedom during one tick."""
-
-    tick: int
-    dof: int
-    force: float
-
-    def at(self, tick: int, nv: int) -> np.ndarray:
-        out = np.zeros(nv)
-        out[self.dof] = self.force if tick == self.tick else 0.0
-        return out
-
-
 class Residual:
     """Of all segments of all recordings of one robot, as a function of some parameters of its Space."""
 
@@ -208,27 +194,22 @@ class Residual:
         """Whether an observer keeps the states, and there are no starts to find."""
         return self._observer is not None
 
-    def predict(
-        self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = (), shake: np.ndarray | None = None
-    ) -> np.ndarray:
+    def predict(self, e: np.ndarray, xi: np.ndarray, shake: np.ndarray | None = None) -> np.ndarray:
         """Signals without noise, (k, S, ticks + 1, width), of k copies with values e, (k, d), and starts ξ, (k, S, 2 nv).
 
-        `pushes`, one for each copy if there are any, are forces at one tick of one degree of freedom. `shake`, (S, ticks + 1,
-        components), is noise in units of σ on top of what an observer sees.
+        `shake`, (S, ticks + 1, components), is noise in units of σ on top of what an observer sees.
         """
-        k, S = len(e), len(self.segments)
-        most = max(1, MOST_WORLDS // S)
-        groups = [self._replay(e[i : i + most], xi[i : i + most], pushes[i : i + most], shake) for i in range(0, k, most)]
+        most = max(1, MOST_WORLDS // len(self.segments))
+        groups = [self._replay(e[i : i + most], xi[i : i + most], shake) for i in range(0, len(e), most)]
         return np.concatenate(groups)
 
-    def _replay(self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push], shake: np.ndarray | None) -> np.ndarray:
+    def _replay(self, e: np.ndarray, xi: np.ndarray, shake: np.ndarray | None) -> np.ndarray:
         k, S = len(e), len(self.segments)
         tiled = lambda a: np.tile(a, (k, *[1] * (a.ndim - 1)))  # noqa: E731
         # Only an observer looks at what was measured.
         measured = tiled(self.segments.measured) if self._observer else None
-        push = lambda engine, t: np.repeat([p.at(t, engine.model.nv) for p in pushes], S, axis=0)  # noqa: E731
         shaken = None if shake is None else tiled(shake * self.noise)
-        return self.live(np.repeat(e, S, axis=0), xi, measured, push if pushes else None, shaken).reshape(k, S, -1, self.width)
+        return self.live(np.repeat(e, S, axis=0), xi, measured, shaken=shaken).reshape(k, S, -1, self.width)
 
     @property
     def width(self) -> int:
@@ -252,7 +233,7 @@ class Residual:
         """
         n, segments = len(e), self.segments
         k, ticks = n // len(segments), segments.ticks
-        engine = self._engine(n)
+        engine = self.engine(n)
         tiled = lambda a: np.tile(a, (k, *[1] * (a.ndim - 1)))  # noqa: E731
         engine.apply(e, engine.all)
         qpos, qvel = self.moved(tiled(segments.qpos), tiled(segments.qvel), xi.reshape(n, -1))
@@ -272,12 +253,14 @@ class Residual:
         y[engine.blown] = np.nan
         return y
 
-    def follow(self, engine: Engine, tick: int) -> None:
-        """Let the observer, if there is one, correct an engine with one world for each segment, at a tick of them."""
-        if self._observer is not None and tick < self._ticks_followed:
-            self._observer.pull(engine, self.components.difference(engine.noiseless(), self.segments.measured[:, tick]))
+    def follow(self, engine: Engine, tick: int | np.ndarray, which: np.ndarray | slice = slice(None)) -> None:
+        """Let the observer, if there is one, correct an engine of which each world is at a tick of one of the segments."""
+        if self._observer is not None and np.all(tick < self._ticks_followed):
+            measured = self.segments.measured[which, tick]
+            self._observer.pull(engine, self.components.difference(engine.noiseless(), measured))
 
-    def _engine(self, n: int) -> Engine:
+    def engine(self, n: int) -> Engine:
+        """One with n worlds, which is kept; nobody else may be using it."""
         if n not in self._engines:
             self._engines[n] = Engine(self.robot, n, self.threads)
         return self._engines[n]
@@ -290,17 +273,15 @@ class Residual:
         step = xi * self.spread
         return integrate(self.robot.model, qpos, step[:, :nv]), qvel + step[:, nv:]
 
-    def __call__(
-        self, e: np.ndarray, xi: np.ndarray, pushes: Sequence[Push] = (), shake: np.ndarray | None = None
-    ) -> np.ndarray:
+    def __call__(self, e: np.ndarray, xi: np.ndarray, shake: np.ndarray | None = None) -> np.ndarray:
         """r, (k, S, ticks + 1, components)."""
-        return self.off(self.predict(e, xi, pushes, shake), self.segments.measured)
+        return self.off(self.predict(e, xi, shake), self.segments.measured, self.seen)
 
-    def off(self, y: np.ndarray, measured: np.ndarray) -> np.ndarray:
-        """r, (k, S, ticks + 1, components), of signals, (k, S, ticks + 1, width), against what was measured."""
+    def off(self, y: np.ndarray, measured: np.ndarray, seen: np.ndarray) -> np.ndarray:
+        """r, (…, components), of signals, (…, width), against those measured, where they are `seen`, (…, components)."""
         r = self.components.difference(y, np.broadcast_to(measured, y.shape)) / self.noise
-        r = np.where(np.isnan(r) & self.seen, BLOWN, r)
-        return np.where(self.seen, np.clip(r, -BLOWN, BLOWN), 0.0)
+        r = np.where(np.isnan(r) & seen, BLOWN, r)
+        return np.where(seen, np.clip(r, -BLOWN, BLOWN), 0.0)
 
     def linear(
         self,
@@ -334,21 +315,6 @@ class Residual:
         """dr/dξ alone, (S, n, 2 nv), at ξ, (S, 2 nv), over steps of ±h; of a residual in which no number varies."""
         none = np.zeros(0)
         return self.linear(none, e, xi, none, h).dx.reshape(len(xi), -1, xi.shape[1])
-
-    def by_force(self, e: np.ndarray, xi: np.ndarray, dofs: Sequence[int], size: np.ndarray) -> np.ndarray:
-        """dr/dforce, (S, ticks + 1, components, ticks, dofs), of forces at single ticks, by pushes of `size`, (dofs,)."""
-        S, ticks = len(self.segments), self.segments.ticks
-        pushes = [Push(t, d, h) for t in range(ticks) for d, h in zip(dofs, size, strict=True)]
-        base = self(e[None], xi[None])[0]
-        out = np.empty((*base.shape, len(pushes)), dtype=np.float32)
-        most = max(1, MOST_WORLDS // S)
-        for i in range(0, len(pushes), most):
-            some = pushes[i : i + most]
-            k = len(some)
-            moved = self(np.repeat(e[None], k, axis=0), np.repeat(xi[None], k, axis=0), some)
-            change = (moved - base) / np.array([p.force for p in some])[:, None, None, None]
-            out[..., i : i + k] = np.moveaxis(change, 0, -1)
-        return out.reshape(*base.shape, ticks, len(dofs))
 
 
 def calm(measured: np.ndarray, noise: np.ndarray, components: Components) -> np.ndarray:

@@ -41,8 +41,6 @@ from isthmus.world import Belief, Param, Space
 NETWORK = "network"
 SPRING, SCANNED = f"{FIGURE}spring", 16
 """Parameter of a law: how stiff a gear is; so many values are looked at before one is fitted."""
-PLAY, SPLIT = f"{FIGURE}backlash", 4
-"""Parameter of a law: how far teeth are apart; and steps in place of each, for hits that are over sooner than one."""
 BLOCKS, HELD_OUT = 10, 5
 """Of pieces on a bench, and one in so many of them is held out."""
 Report = Callable[[float], None]
@@ -63,8 +61,6 @@ class Actuator:
     unit: str
     delay: float = 0.0
     """s that commands take; part of the link, not of the motors."""
-    split: int = 1
-    """Physics steps in place of each of the design's, in which the law holds."""
 
 
 def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) -> Actuator:
@@ -105,8 +101,7 @@ def climb_bench(robot: Robot, bench: Bench, report: Report = lambda done: None) 
     motors = settled(bare, space.params, base.values)
     network = learned if chosen is tried[-1] else None
     delay = base.values.get(DELAY, 0.0)
-    split = robot.unit.split
-    return Actuator(bench.labels, chosen.name, tuple(tried), motors, network, 1.0 / bench.dt, "N·m", delay, split)
+    return Actuator(bench.labels, chosen.name, tuple(tried), motors, network, 1.0 / bench.dt, "N·m", delay)
 
 
 @dataclass(frozen=True)
@@ -144,16 +139,19 @@ def climb(
     first = reopened(before, own)
     pieces = _Pieces(train, held, noise, threads)
     tried, found = _laws(robot, pieces, reopened(belief, own), own, labels, ladder, report)
-    base = choose(tried)
-    at = _Stand(robot, base, found[base.name][1])
-    extra = found[base.name][0]
+    base, last = choose(tried), None
+    extra, e = found[base.name]
     if base is not tried[0] and numbers:
         others = [robot.space.index(n) for n in numbers if n not in own]
-        unbent = at.e.copy()
+        unbent = e.copy()
         unbent[others] = before.median()[others]
-        at = _whole(at, pieces, first, numbers, extra, unbent)
-        tried = [at.law if t is base else t for t in tried]
-    robot, base, e, last = at.robot, at.law, at.e, at.last
+        larger, wide = extended(robot, first, extra)
+        whole = _together(larger, pieces, wide, (*numbers, *(p.name for p in extra)), (e, unbent))
+        again = pieces.judged(base.name, {n: whole.value(n) for n in base.values}, larger, whole.e)
+        if choose([again, base]) is again:
+            tried = [again if t is base else t for t in tried]
+            # A delay of the law is no figure of a motor: nothing keeps it, and what was found beside it does not stay.
+            base, e, last = again, whole.e, None if DELAY in base.values else whole
     motors = settled(robot, extra, base.values)
     here = replace(robot, unit=replace(robot.unit, motors=motors))
     world = e[: len(robot.space)]
@@ -164,8 +162,7 @@ def climb(
         tried.append(pieces.judged(NETWORK, base.values, forced, world))
         if (chosen := choose([base, tried[-1]])) is not base:
             here, network, last = forced, learned, None
-    split = robot.unit.split
-    actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise", split=split)
+    actuator = Actuator(labels, chosen.name, tuple(tried), motors, network, robot.contract.rate, "noise")
     if chosen is tried[0] or not numbers:
         return Climbed(actuator, belief, {})
     report((len(ladder) + 1) / (len(ladder) + 2))
@@ -186,7 +183,7 @@ class _Pieces:
         return fit(robot, self.train, belief, self.noise, names, start, threads=self.threads)
 
     def optimum(self, robot: Robot, belief: Belief, names: tuple[str, ...], start: np.ndarray) -> np.ndarray:
-        return optimum(robot, self.train, belief, self.noise, names, start, rounds=2, threads=self.threads)
+        return optimum(robot, self.train, belief, self.noise, names, start, rounds=2, threads=self.threads).e
 
     def judged(self, name: str, values: dict[str, float], robot: Robot, e: np.ndarray) -> Tried:
         return judged(name, values, robot, (self.train, self.held), self.noise, e, self.threads)
@@ -230,49 +227,15 @@ def _laws(
     return tried, found
 
 
-@dataclass(frozen=True)
-class _Stand:
-    """Where the search for a law is."""
-
-    robot: Robot
-    law: Tried
-    e: np.ndarray
-    """Of the robot's own parameters and of the law's, (all,)."""
-    last: Fit | None = None
-    """Of all of them together, if that is what e comes from and what is believed in the end."""
-
-
-def _whole(
-    at: _Stand, pieces: _Pieces, belief: Belief, numbers: tuple[str, ...], extra: tuple[Param, ...], unbent: np.ndarray
-) -> _Stand:
+def _together(robot: Robot, pieces: _Pieces, belief: Belief, names: tuple[str, ...], starts: tuple[np.ndarray, ...]) -> Fit:
     """All numbers beside a law's figures: masses and the like were found without it, and bent to make up for it.
 
-    From two starts, where they are and `unbent`, (all,), since what was bent may be in another valley. A gear with play is also
-    followed in finer steps, if held-out pieces speak for it. Of no fit anything is kept that they speak against.
+    From several starts, (all,), since what was bent may be in another valley. They are compared with one noise for
+    all: what a worse fit leaves is no reason to ask less of it.
     """
-    robot, wide = extended(at.robot, belief, extra)
-    names = (*numbers, *(p.name for p in extra))
-    ends = [pieces.optimum(robot, wide, names, start) for start in (at.e, unbent)]
-    # One noise for all: what a worse fit leaves is no reason to ask less of it.
+    ends = [pieces.optimum(robot, belief, names, start) for start in starts]
     errors = [relative(robot, pieces.train, pieces.noise, e, pieces.threads).mean() for e in ends]
-    again = _stand(at, at.robot, robot, pieces.fit(robot, wide, names, ends[int(np.argmin(errors))]), pieces)
-    at = again if choose([again.law, at.law]) is again.law else at
-    if not at.law.values.get(PLAY) or robot.unit.split > 1:
-        return at
-    unit = replace(robot.unit, split=SPLIT)
-    larger = replace(robot, unit=unit)
-    there = _Stand(replace(at.robot, unit=unit), pieces.judged(at.law.name, at.law.values, larger, at.e), at.e)
-    if choose([at.law, there.law]) is not there.law:
-        return at
-    fine = _stand(there, there.robot, larger, pieces.fit(larger, wide, names, at.e), pieces)
-    return fine if choose([fine.law, there.law]) is fine.law else there
-
-
-def _stand(before: _Stand, robot: Robot, larger: Robot, found: Fit, pieces: _Pieces) -> _Stand:
-    """After a fit of the law's figures and all numbers; `larger` is the robot with these figures as parameters."""
-    law = pieces.judged(before.law.name, {n: found.value(n) for n in before.law.values}, larger, found.e)
-    # A delay of the law is no figure of a motor: nothing keeps it, and what was found beside it does not stay.
-    return _Stand(robot, law, found.e, None if DELAY in law.values else found)
+    return pieces.fit(robot, belief, names, ends[int(np.argmin(errors))])
 
 
 def _scanned(robot: Robot, pieces: _Pieces, e: np.ndarray, i: int) -> np.ndarray:

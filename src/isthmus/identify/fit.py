@@ -151,27 +151,51 @@ def fit(
     `start`, (all,), is where the search begins: by default in the middle of the belief. `report` hears of each step, and
     `sure` of how far it is known after them how sure they are.
     """
-    names = free(robot, belief) if names is None else tuple(names)
-    residual = Residual(robot, segments, noise, names, threads)
-    before = prior(belief, residual.space)
-    start = belief.median() if start is None else start
-    at, found, steps = settled(residual, before, start, rounds, report)
-    sure(0.0)
-    told = information(residual, before, at, found, start, report=part(sure, 0.0, SURE))
-    told, covariance = smoothed(residual, before, at, found, told, start)
-    return Fit(
-        space=residual.space,
-        e=residual.world(at.z, start),
-        z=at.z,
-        covariance=0.5 * (covariance + covariance.T),
-        information=told,
-        prior=before,
-        noise=residual.noise,
-        floor=noise,
-        starts=at.xi,
-        cost=at.cost + float(np.nansum(residual.seen.sum((0, 1)) * np.log(residual.noise / noise))),
-        steps=steps,
-    )
+    return optimum(robot, segments, belief, noise, names, start, rounds, threads, report).fit(sure)
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """Where a fit ended, before anybody has asked how sure it is, which takes nearly as long again."""
+
+    residual: Residual
+    prior: Prior
+    start: np.ndarray
+    """(all,) where the search began; numbers that were not fitted are still there."""
+    floor: np.ndarray
+    at: Point
+    normal: Normal
+    steps: int
+
+    @property
+    def e(self) -> np.ndarray:
+        """All values of the robot's Space, (all,)."""
+        return self.residual.world(self.at.z, self.start)
+
+    @property
+    def noise(self) -> np.ndarray:
+        """σ per component, (components,), of what the fit leaves."""
+        return self.residual.noise
+
+    def fit(self, report: Report = silent) -> Fit:
+        """With how sure it is."""
+        report(0.0)
+        told = information(self.residual, self.prior, self.at, self.normal, self.start, report=part(report, 0.0, SURE))
+        told, covariance = smoothed(self.residual, self.prior, self.at, self.normal, told, self.start)
+        counted = self.residual.seen.sum((0, 1)) * np.log(self.noise / self.floor)
+        return Fit(
+            space=self.residual.space,
+            e=self.e,
+            z=self.at.z,
+            covariance=0.5 * (covariance + covariance.T),
+            information=told,
+            prior=self.prior,
+            noise=self.noise,
+            floor=self.floor,
+            starts=self.at.xi,
+            cost=self.at.cost + float(np.nansum(counted)),
+            steps=self.steps,
+        )
 
 
 def optimum(
@@ -179,15 +203,18 @@ def optimum(
     segments: Segments,
     belief: Belief,
     noise: np.ndarray,
-    names: Iterable[str],
-    start: np.ndarray,
+    names: Iterable[str] | None = None,
+    start: np.ndarray | None = None,
     rounds: int = ROUNDS,
     threads: int = 0,
-) -> np.ndarray:
-    """Where such a fit ends, (all,), without how sure it is, which takes a quarter of its time."""
-    residual = Residual(robot, segments, noise, tuple(names), threads)
-    at, _, _ = settled(residual, prior(belief, residual.space), start, rounds)
-    return residual.world(at.z, start)
+    report: Callable[[int, float], None] = lambda step, cost: None,
+) -> Optimum:
+    """Where such a fit ends."""
+    names = free(robot, belief) if names is None else tuple(names)
+    residual = Residual(robot, segments, noise, names, threads)
+    before = prior(belief, residual.space)
+    start = belief.median() if start is None else start
+    return Optimum(residual, before, start, noise, *settled(residual, before, start, rounds, report))
 
 
 def settled(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from isthmus.gap.segments import Segments
-from isthmus.identify.fit import Fit, by_signal, fit, free, noises
+from isthmus.identify.fit import Optimum, by_signal, free, noises, optimum
 from isthmus.identify.ladder import extended
 from isthmus.identify.tried import AS_BELIEVED, Tried, choose, judged, nearest
 from isthmus.sim.bind import writes_of
@@ -38,12 +38,12 @@ class Trodden:
     tried: tuple[Tried, Tried]
     """That of the model and soft ground, each with numbers of its own."""
     belief: Belief
-    intervals: dict[str, tuple[float, float]]
-    """90 %, of the figures of soft ground."""
-    at_bounds: tuple[str, ...]
-    """Figures of it that the search let go no further."""
     left: dict[str, float]
     """σ by signal of what the fit with soft ground left."""
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """90 %, of the figures of soft ground, if it was chosen."""
+    at_bounds: tuple[str, ...] = ()
+    """Figures of it that the search let go no further."""
 
 
 def tread(
@@ -62,10 +62,10 @@ def tread(
     names, extra = _again(soft, belief, before), params(soft)
     larger, wide = extended(soft, before, extra)
 
-    def tried(law: str, on: Robot, prior: Belief, names: tuple[str, ...], start: np.ndarray) -> tuple[Tried, Fit]:
-        found = fit(on, train, prior, noise, names, start, 2, threads, report)
-        values = {name: found.value(name) for name in names}
-        return judged(law, values, on, (train, held), noise, found.e, threads), found
+    def tried(law: str, on: Robot, prior: Belief, names: tuple[str, ...], start: np.ndarray) -> tuple[Tried, Optimum]:
+        found = optimum(on, train, prior, noise, names, start, 2, threads, report)
+        values = dict(zip(on.space.names, found.e.tolist(), strict=True))
+        return judged(law, {name: values[name] for name in names}, on, (train, held), noise, found.e, threads), found
 
     # Both from what was believed before, on the same recordings: else the one that was fitted last would seem to be better.
     worlds = np.array([belief.median(), before.median()])
@@ -74,15 +74,16 @@ def tread(
     values = [np.geomspace(p.low, p.high, n) for p, n in zip(extra, LOOKED, strict=True)]
     tries = np.array([[*e, *ground] for e in worlds for ground in itertools.product(*values)])
     start = nearest(larger, train, noise, tries, tries[0], threads)
-    better, found = tried(SOFT, larger, wide, (*names, *(p.name for p in extra)), start)
+    better, ended = tried(SOFT, larger, wide, (*names, *(p.name for p in extra)), start)
+    left = by_signal(robot, ended.noise)
+    if choose([known, better]) is known:
+        return Trodden(None, (known, better), belief, left)
+    found = ended.fit()
     intervals = {name: found.interval(f"ground_{name}") for name in UNITS}
     bounds = tuple(name for name in UNITS if f"ground_{name}" in found.at_bounds())
-    left = by_signal(robot, found.noise)
-    if choose([known, better]) is known:
-        return Trodden(None, (known, better), belief, intervals, bounds, left)
     ground = Ground(*(better.values[p.name] for p in extra))
     again = [found.factor(names)] if names else []
-    return Trodden(ground, (known, better), belief.put(*noises(robot, found), *again), intervals, bounds, left)
+    return Trodden(ground, (known, better), belief.put(*noises(robot, found), *again), left, intervals, bounds)
 
 
 def params(robot: Robot) -> tuple[Param, ...]:

@@ -33,7 +33,6 @@ def law_record(robot: Robot, found: Actuator) -> dict[str, Any]:
         "rate": found.rate,
         "delay": found.delay,
         "unit": found.unit,
-        "split": found.split,
         "tried": [
             {"law": t.name, "values": t.values, "fitted": t.fitted, "held_out": t.held_out} for t in found.tried
         ],
@@ -44,7 +43,7 @@ def law_record(robot: Robot, found: Actuator) -> dict[str, Any]:
 def save_law(path: Path, robot: Robot, found: Actuator, inputs: list[str]) -> None:
     which = [robot.contract.target.component(label) for label in found.labels]
     figures = {name: tuple(row[i] for i in which) for name, row in found.motors.items()}
-    unit = Unit(figures, () if found.learned is None else (found.learned,), split=found.split)
+    unit = Unit(figures, () if found.learned is None else (found.learned,))
     text = json.dumps({"kind": "actuator", **law_record(robot, found), "inputs": inputs}, indent=2, ensure_ascii=False)
     atomic_write(path, archive.pack({"actuator.json": text, **unit.parts()}))
 
@@ -88,5 +87,5 @@ def put_law(path: Path, robot: Robot) -> tuple[Robot, float]:
     delay = fields.get("delay", 0.0)
     if not isinstance(delay, int | float) or not 0 <= delay <= MOST_DELAY:
         raise BadInput(f"{where}: the delay of a motor law is a number of seconds between 0 and {MOST_DELAY:g}.")
-    unit = replace(robot.unit, motors=motors, learned=(*kept, *law.learned), split=max(robot.unit.split, law.split))
+    unit = replace(robot.unit, motors=motors, learned=(*kept, *law.learned))
     return replace(robot, unit=unit), float(delay)

@@ -23,6 +23,7 @@ from isthmus.gap.segments import Segments
 from isthmus.identify.descend import descend
 from isthmus.identify.members import Members
 from isthmus.identify.prior import prior
+from isthmus.identify.pushed import by_force
 from isthmus.identify.rollout import features, motors_of, silent, with_force
 from isthmus.sim.features import BodyReader, body_reader
 from isthmus.sim.learned import Kind, Learned
@@ -78,7 +79,7 @@ def learn(
             break
         bare = Residual(robot, segments, noise, (), threads)
         x, qpos = features(bare, law, e, xi)
-        push = residual.by_force(e, xi, tools.dofs, tools.push)
+        push = by_force(residual, e, xi, tools.dofs, tools.push)
         problem = _Problem(found.r, found.dx, push, residual.hold, tools, qpos)
         if nets is None:
             nets = Members(x, problem.scale(), tools.outputs, seed)

@@ -84,8 +84,8 @@ def features(residual: Residual, learned: Learned, e: np.ndarray, xi: np.ndarray
         residual.follow(tape, t)
         tape.replay(segments.target[:, t])
     x, q = (np.stack(noted, axis=1) for noted in (tape.noted, tape.states))
-    looks = np.unique(np.linspace(0, robot.steps - 1, LOOKS).round().astype(int))
-    x, q = (a.reshape(S, ticks, robot.steps, *a.shape[2:])[:, :, looks] for a in (x, q))
+    looks = np.unique(np.linspace(0, robot.substeps - 1, LOOKS).round().astype(int))
+    x, q = (a.reshape(S, ticks, robot.substeps, *a.shape[2:])[:, :, looks] for a in (x, q))
     return x, q
 
 

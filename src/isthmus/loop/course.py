@@ -42,7 +42,7 @@ NOTHING = 0.01
 """… and below which the latter is given up: much begins as a little."""
 WIDER = 1.6
 """Times the prior's ranges, where no number could be found."""
-WORLDS, WIDE = 512, 2.0
+WORLDS, WIDE = 256, 2.0
 """Worlds in which the first and the last policy are compared, and how wide they are, in widths of the prior."""
 
 
@@ -77,6 +77,13 @@ def left(done: Sequence[tuple[str, float]], name: str = "", elapsed: float = 0.0
 
 
 def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story]:
+    story = yield from tried(s, task, folder)
+    story.swept = yield from _swept(s, task, folder, story)
+    return story
+
+
+def tried(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story]:
+    """The policies one after the other, with the repairs between them: all but what only a report asks for."""
     story = Story()
     first = Attempt("prior", Path(s.run) if s.run else folder / "0-prior", folder / "0-prior.controller")
     if not s.run:
@@ -88,7 +95,7 @@ def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story
     if exported.failed:
         story.stopped = exported.failed
         return story
-    story.attempts.append((yield from _tried(s, task, folder, first, 0, None)))
+    story.attempts.append((yield from _run(s, task, folder, first, 0, None)))
     for k in range(1, s.rounds + 1):
         last = story.attempts[-1]
         story.stopped = _hopeless(last)
@@ -107,7 +114,6 @@ def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story
             break
     if not story.stopped and story.attempts[-1].certificate is None and story.repairs and story.repairs[-1].what == "none":
         story.attempts[-1] = yield from _validated(s, task, story.attempts[-1], folder / "0-certificate.html", None)
-    story.swept = yield from _swept(s, task, folder, story)
     return story
 
 
@@ -136,7 +142,7 @@ def _export(a: Attempt) -> Step:
     return Step("export", "carry it over: one file that checks itself", args, (a.controller,))
 
 
-def _tried(s: Settings, task: Task, folder: Path, a: Attempt, k: int, twin: Path | None) -> Generator[Step, Done, Attempt]:
+def _run(s: Settings, task: Task, folder: Path, a: Attempt, k: int, twin: Path | None) -> Generator[Step, Done, Attempt]:
     """Run on the robot, watched and measured."""
     records: list[Done] = []
     for take in range(TAKES):
@@ -182,7 +188,9 @@ def _hopeless(a: Attempt) -> str:
         why = last.result.get("why") or last.failed
         return f"the robot could not be run: {why}"
     if a.gap is None or a.gap.failed:
-        return f"the recording cannot be used: {a.gap.failed if a.gap else 'it was not measured'}"
+        ended = next((str(d.result["why"]) for d in a.records if d.result.get("why")), "")
+        stopped = f" The robot had been stopped: {ended}" if ended else ""
+        return f"the recording cannot be used: {a.gap.failed if a.gap else 'it was not measured'}{stopped}"
     if not a.why.get("hypotheses"):
         return a.why.get("headline") or "the recording says nothing"
     return ""
@@ -207,7 +215,7 @@ def _again(
     if exported.failed:
         return exported.failed
     attempt = yield from _validated(s, task, attempt, folder / f"{k}-certificate.html", repair.twin)
-    return (yield from _tried(s, task, folder, attempt, k, repair.twin))
+    return (yield from _run(s, task, folder, attempt, k, repair.twin))
 
 
 def _learned(s: Settings, folder: Path, last: Attempt, repair: Repair, k: int) -> Generator[Step, Done, Done]:

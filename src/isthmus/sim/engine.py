@@ -62,7 +62,7 @@ class Engine:
         own = edit is None and not robot.unit.ground
         bare = robot.model if own else compile_spec(spec, robot.name)
         self.dt = float(bare.opt.timestep)
-        self.tick = self.dt * robot.steps
+        self.tick = self.dt * robot.substeps
 
         self._writes = bind.writes_of(robot)
         self._varied = {w.array for w in self._writes}
@@ -71,8 +71,8 @@ class Engine:
         self.forces = Forces(robot, bare, self.dt)
         self.wiring = wiring.Wiring(
             motors=target.size,
-            substeps=robot.steps,
-            sent=sent_kept(robot.longest("action_delay"), robot.steps, self.dt),
+            substeps=robot.substeps,
+            sent=sent_kept(robot.longest("action_delay"), robot.substeps, self.dt),
             depth=steps_kept(robot.longest("sensor_delay"), self.dt),
             width=sum(s.size for s in signals),
             past=self.forces.past,
@@ -231,7 +231,7 @@ class Engine:
         self._motor_state["rotor"][ids], self._motor_state["rotor_speed"][ids] = theta, speed
         if self.actuators.at_rotors:
             f = {name: row[ids] for name, row in self._fields.items()}
-            now = arrived(self.view["targets"][ids], self.view["action_delay"][ids], 0, self.robot.steps, self.dt)
+            now = arrived(self.view["targets"][ids], self.view["action_delay"][ids], 0, self.robot.substeps, self.dt)
             u = self._motor_state["lagged"][ids] if self.actuators.lag else now
             links, touch = self.actuators.settled(f, u, theta, speed)
             self.qpos[np.ix_(ids, np.arange(self.qpos.shape[1])[self.joints[0]])] = links
@@ -283,7 +283,7 @@ class Engine:
         if not self.actuators.lag or sent.shape[1] == 1:
             return lagged
         delay, keeps = self.view["action_delay"][ids], lag_keeps(self._fields["lag"][ids], self.dt)
-        arrivals = [arrival(delay, s, self.robot.steps, self.dt) for s in range(self.robot.steps)]
+        arrivals = [arrival(delay, s, self.robot.substeps, self.dt) for s in range(self.robot.substeps)]
         for newest in range(sent.shape[1] - self.wiring.sent, -1, -1):
             for back, fresh in arrivals:
                 u = mean_target(sent[:, newest:], back, fresh)
@@ -307,16 +307,16 @@ class Engine:
     def _march(self) -> None:
         """The physics steps of one tick."""
         if self.compiled:
-            self._physics(self.robot.steps)
+            self._physics(self.robot.substeps)
         else:
-            for s in range(self.robot.steps):
+            for s in range(self.robot.substeps):
                 self._substep(s)
 
     def _substep(self, s: int) -> None:
         """Physics step number s of a tick, with its motors."""
         if not self.compiled:
             self._note()
-            u = arrived(self.view["targets"], self.view["action_delay"], s, self.robot.steps, self.dt)
+            u = arrived(self.view["targets"], self.view["action_delay"], s, self.robot.substeps, self.dt)
             q = qd = qdd = None
             if self.joints is not None:
                 q, qd, qdd = self.qpos[:, self.joints[0]], self.qvel[:, self.joints[1]], self.qacc[:, self.joints[1]]

@@ -88,7 +88,7 @@ class Robot:
     default: tuple[float, ...]
     """Target that holds the home pose, in the contract's order."""
     substeps: int
-    """Physics steps of a tick, by design; `steps` are those of this unit."""
+    """Physics steps of a tick."""
     base: str = ""
     """Body that pushes, wind and payload act on."""
     feet: tuple[str, ...] = ()
@@ -101,7 +101,7 @@ class Robot:
     folder: Path | None = None
     doc: str = ""
     timestep: float = 0.0
-    """s of a physics step, by design; 0 takes the model's own."""
+    """s of a physics step; 0 takes the model's own."""
     unit: Unit = field(default_factory=Unit)
     """How this very robot differs from its design."""
 
@@ -110,19 +110,13 @@ class Robot:
         spec = read_spec(self.xml, self.folder, self.name)
         if self.timestep:
             spec.option.timestep = self.timestep
-        spec.option.timestep /= self.unit.split
         return spec
-
-    @property
-    def steps(self) -> int:
-        """Physics steps of a tick."""
-        return self.substeps * self.unit.split
 
     def at_rate(self, rate: float) -> Robot:
         """The same robot with `rate` control ticks per second, and physics steps no longer than before."""
         if rate == self.contract.rate:
             return self
-        step = float(self.model.opt.timestep) * self.unit.split
+        step = float(self.model.opt.timestep)
         substeps = max(1, math.ceil(1.0 / (rate * step) - 1e-6))
         return replace(self, contract=replace(self.contract, rate=rate), substeps=substeps, timestep=1.0 / (rate * substeps))
 

@@ -22,7 +22,7 @@ from isthmus.sim.learned import Learned
 FILE, NUMBERS = "unit.json", "learned.safetensors"
 SIZES = {FILE: 2**20, NUMBERS: 64 * 2**20}
 """Largest parts, bytes."""
-MOST_LEARNED, MOST_SPLIT = 16, 32
+MOST_LEARNED = 16
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,6 @@ class Unit:
     learned: tuple[Learned, ...] = ()
     ground: Ground | None = None
     """That takes the place of the model's."""
-    split: int = 1
-    """Physics steps in place of each of the design's: teeth of a gear with play hit each other within milliseconds."""
 
     def __bool__(self) -> bool:
         return self != Unit()
@@ -46,8 +44,6 @@ class Unit:
         text["learned"] = [x.to_dict() for x in self.learned]
         if self.ground:
             text["ground"] = self.ground.to_dict()
-        if self.split != 1:
-            text["split"] = self.split
         arrays = {f"{i}.{name}": np.ascontiguousarray(a) for i, x in enumerate(self.learned) for name, a in x.arrays().items()}
         return {FILE: json.dumps(text, sort_keys=True).encode(), **({NUMBERS: save(arrays)} if arrays else {})}
 
@@ -71,10 +67,7 @@ class Unit:
         own = [{k.partition(".")[2]: a for k, a in arrays.items() if k.partition(".")[0] == str(i)} for i in range(len(rows))]
         learned = tuple(Learned.of(row, part, where) for row, part in zip(rows, own, strict=True))
         figures = {name: _figures(name, row, names, where) for name, row in motors.items()}
-        ground, split = Ground.of(text["ground"], where) if "ground" in text else None, text.get("split", 1)
-        if type(split) is not int or not 1 <= split <= MOST_SPLIT:
-            raise BadInput(f"{where}: a physics step is split in 1 to {MOST_SPLIT} parts.")
-        return Unit(figures, learned, ground, split)
+        return Unit(figures, learned, Ground.of(text["ground"], where) if "ground" in text else None)
 
 
 def _figures(name: str, row: Any, names: tuple[str, ...], where: str) -> tuple[float, ...]:

@@ -40,8 +40,8 @@ STICTION = ([2 * TIMESTEP, 1.0], [0.9999, 0.9999, 1e-3, 0.5, 2.0])
 
 
 def physics_step(robot: Robot) -> float:
-    """s: at most TIMESTEP, at most half of what training takes by design, and a whole number of times in PERIOD."""
-    nominal = float(robot.model.opt.timestep) * robot.unit.split
+    """s: at most TIMESTEP, at most half of what training takes, and a whole number of times in PERIOD."""
+    nominal = float(robot.model.opt.timestep)
     return PERIOD / math.ceil(PERIOD / min(TIMESTEP, nominal / 2) - 1e-9)
 
 
@@ -58,8 +58,6 @@ class RealEngine(Engine):
     ):
         """`tick` is the time of one `step`, s, a multiple of the physics step. The rest is as in `Engine`."""
         reality.check(robot)
-        if robot.unit.split != 1:
-            robot = replace(robot, unit=replace(robot.unit, split=1))  # it has its own step
         step = physics_step(robot)
         substeps = round(tick / step)
         if substeps < 1 or abs(substeps * step - tick) > 1e-9:
@@ -148,7 +146,7 @@ class RealEngine(Engine):
     def _march(self) -> None:
         if self.missing is None or not self.missing.busy:
             return super()._march()
-        for s in range(self.robot.steps):
+        for s in range(self.robot.substeps):
             self.missing.act(s)
             self._substep(s)
 

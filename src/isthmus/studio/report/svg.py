@@ -96,11 +96,11 @@ def chart(lines: Sequence[Line], x: str, y: str, title: str, log: bool = True, m
     ax = axis(x, all_x, LEFT, WIDTH - RIGHT, log)
     ay = axis(y, all_y, HEIGHT - BOTTOM, TOP, log)
     parts = [grid(ax, ay)]
-    for level, name in marks:
+    places = _apart([*(ay(_last(line.y)) for line in lines), *(ay(level) for level, _ in marks)])
+    for (level, name), place in zip(marks, places[len(lines) :], strict=True):
         parts.append(f'<line class="mark" x1="{ax.start}" x2="{ax.end}" y1="{ay(level)}" y2="{ay(level)}"/>')
-        parts.append(f'<text class="note" x="{ax.start + 6}" y="{ay(level) - 5}">{escape(name)}</text>')
-    places = _apart([ay(_last(line.y)) for line in lines])
-    for i, (line, place) in enumerate(zip(lines, places, strict=True)):
+        parts.append(f'<text class="note" x="{WIDTH - RIGHT + 8}" y="{place + 4}">{escape(name)}</text>')
+    for i, (line, place) in enumerate(zip(lines, places, strict=False)):
         points = [(ax(a), ay(b)) for a, b in zip(line.x, line.y, strict=True) if math.isfinite(b)]
         if len(line.low):
             edge = [(ax(a), ay(b)) for a, b in zip(line.x, line.low, strict=True)]
