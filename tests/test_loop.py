@@ -10,6 +10,7 @@ import pytest
 from looping import QUIET, RATE, Robot, lived, verbs
 
 import isthmus.loop
+from isthmus.cli.loop_ import Args, asked_for
 from isthmus.cli.main import main
 from isthmus.loop.course import commands, course
 from isthmus.loop.outcome import moved, outcome
@@ -266,6 +267,12 @@ def test_the_loop_never_reads_a_reality():
             names = [a.name for a in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
             module = getattr(node, "module", "") or ""
             assert not any("reality" in name.lower() for name in (*names, module)), path
+
+
+def test_a_drawn_reality_is_the_same_robot_by_either_option():
+    drawn = Args("pendulum/swingup", hidden=3, family="mixed")
+    assert asked_for(drawn) == asked_for(Args("pendulum/swingup", reality=Path("hidden:3:mixed")))
+    assert asked_for(drawn)[0].watched == "hidden:3:mixed"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class Args:
 
 
 def run(args: Args) -> int:
-    settings, folder = _settings(args)
+    settings, folder = asked_for(args)
     from isthmus.files import read_json, write_json
     from isthmus.loop.course import course
     from isthmus.loop.outcome import outcome
@@ -104,7 +104,8 @@ def run(args: Args) -> int:
     return code
 
 
-def _settings(args: Args) -> tuple[Settings, Path]:
+def asked_for(args: Args) -> tuple[Settings, Path]:
+    """What the options ask for, and the folder that it goes to."""
     from isthmus.loop.story import Settings
     from isthmus.loop.tuned import tuned
     from isthmus.tasks import get_task
@@ -149,14 +150,16 @@ def _robot(args: Args, robot: Any) -> tuple[str, str]:
             raise unknown("link", args.link, LINKS)
         return "", "-" + args.link.replace(":", "-").replace("/", "-")
     if args.reality is not None:
-        named(str(args.reality), robot).check(robot)
-        return str(args.reality.absolute()), f"-{args.reality.stem}"
-    if args.hidden is None and _shipped(args.task).exists():
+        word = str(args.reality)
+        named(word, robot).check(robot)
+        if not word.startswith(HIDDEN):
+            return str(args.reality.absolute()), f"-{args.reality.stem}"
+    elif args.hidden is None and _shipped(args.task).exists():
         return OWN, ""
-
-    parts = ("1", FAMILY) if args.hidden is None else (str(args.hidden), args.family)
-    word = HIDDEN + ":".join(part for part in parts if part)
-    named(word, robot)
+    else:
+        parts = ("1", FAMILY) if args.hidden is None else (str(args.hidden), args.family)
+        word = HIDDEN + ":".join(part for part in parts if part)
+        named(word, robot)
     return word, "-" + word.replace(":", "-")
 
 

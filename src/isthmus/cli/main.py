@@ -27,7 +27,7 @@ VERBS = {
     "export": "write a policy as a controller for the robot",
     "robot": "a virtual robot in its own process, on the same link as hardware",
     "run": "run a controller on a robot, under a guard, and record it",
-    "gap": "how far recordings are from the simulator, and what no simulated world covers",
+    "gap": "how far recordings are from the simulator, and why",
     "identify": "find a robot's numbers from recordings of it, with intervals",
     "watch": "has a unit changed since its twin was fitted: what, since when, what to do",
     "excite": "the experiment that tells most about a robot",
