@@ -141,7 +141,7 @@ def print_command(arguments: list[str], into: Path | None = None) -> None:
 def run_command(arguments: list[str], into: Path | None = None, fine: tuple[int, ...] = (0,)) -> None:
     """Run an `isthmus` command, whose output goes to a file; ends the bench with any other code than a `fine` one."""
     print_command(arguments, into)
-    done = subprocess.run([sys.executable, "-m", "isthmus.cli.main", *arguments], stdout=subprocess.PIPE if into else None)
+    done = subprocess.run([sys.executable, "-m", "isthmus", *arguments], stdout=subprocess.PIPE if into else None)
     if done.returncode not in fine:
         sys.exit(done.returncode)
     if into:

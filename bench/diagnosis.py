@@ -91,7 +91,7 @@ def controller_of(robot: str, folder: Path) -> Controller:
     path = folder / f"{robot}.controller"
     if not path.exists():
         for words in (["train", TASKS[robot], "-o", str(folder / robot)], ["export", str(folder / robot), "-o", str(path)]):
-            subprocess.run([sys.executable, "-m", "isthmus.cli.main", *words], check=True)
+            subprocess.run([sys.executable, "-m", "isthmus", *words], check=True)
     return Controller.load(path)
 
 

@@ -29,7 +29,6 @@ import json
 import sys
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -37,7 +36,7 @@ from bench.spread import spread
 from isthmus.cli.loop_ import BROKEN, command
 from isthmus.errors import BadInput
 from isthmus.files import atomic_write, canonical_json, write_json
-from isthmus.loop.course import tried
+from isthmus.loop.course import attempted
 from isthmus.loop.steps import Done, Journal, Step, alone, carry_out
 from isthmus.loop.story import Settings
 from isthmus.loop.tuned import TUNED, tuned
@@ -53,7 +52,6 @@ EPISODES = 64
 TRAINED = {"nominal": ("--width", "0"), "randomized": (), "longer": (), "adaptive": ("--method", "rma")}
 METHODS = (*TRAINED, "real2sim", "oracle")
 Rows = list[dict]
-T = TypeVar("T")
 
 
 def trained(task: str, folder: Path) -> Generator[Step, Done, dict[str, float]]:
@@ -68,7 +66,9 @@ def trained(task: str, folder: Path) -> Generator[Step, Done, dict[str, float]]:
         if name == "longer":
             ticks = ("--steps", str(again), "--from", str(folder / "randomized"), "--kl", "0")
         done = yield Step(f"train-{name}", f"train {name}", ("train", task, "-o", str(out), *options, *ticks), (out,))
-        spent[name] = done.seconds + (spent["randomized"] if name == "longer" else 0.0)
+        # A training that was interrupted and resumed knows better than the last command how long it took.
+        seconds = max(done.seconds, float(done.result.get("seconds") or 0.0))
+        spent[name] = seconds + (spent["randomized"] if name == "longer" else 0.0)
     return spent
 
 
@@ -82,13 +82,14 @@ def closed(task: str, folder: Path, seed: int, family: str, spent: dict[str, flo
         row["seconds"][name], row["robot"][name] = spent[name], 0.0
     own.mkdir(exist_ok=True)
     settings = Settings(task, "", word, tuned(task).seconds, rounds=1, run=str((folder / "randomized").absolute()))
-    story, seconds = yield from _timed(tried(settings, get_task(task), own))
+    story, steps = carry_out(attempted(settings, get_task(task), own), Journal(own), _sound, _told)
+    if not story.attempts:
+        raise BadInput(f"the loop on {word} did not begin: {story.stopped}")
     # What the loop hands over: its last policy, or the one before where that did better.
     yield from _watch(row, "real2sim", story.best.run, word, n)
-    last = story.attempts[-1].success if len(story.attempts) > 1 else None
-    row["success"]["last"] = last["rate"] if last else None
-    row["seconds"]["real2sim"], row["robot"]["real2sim"] = spent["randomized"] + seconds, story.seconds
-    row["cause"] = story.attempts[0].cause
+    row["seconds"]["real2sim"] = spent["randomized"] + sum(done.seconds for done in steps)
+    row["robot"]["real2sim"] = story.seconds
+    row |= {"cause": story.attempts[0].cause, "stopped": story.stopped}
     out = folder / f"{family}-{seed}-oracle"
     truth = _truth(task, seed, family, folder / f"{family}-{seed}-truth.json")
     again = str(TUNED[task].ticks[1])
@@ -102,7 +103,7 @@ def closed(task: str, folder: Path, seed: int, family: str, spent: dict[str, flo
 def bench(task: str, folder: Path, families: Sequence[str], each: int, episodes: int, kept: Path | None) -> None:
     """All realities, but for those that are finished or that another process is at."""
     with alone(folder):
-        spent, _ = carry_out(trained(task, folder), Journal(folder), command, _told)
+        spent, _ = carry_out(trained(task, folder), Journal(folder), _sound, _told)
     for seed in range(FIRST, FIRST + each):
         for family in families:
             own = folder / "realities" / f"{family}-{seed}"
@@ -110,8 +111,8 @@ def bench(task: str, folder: Path, families: Sequence[str], each: int, episodes:
                 continue
             try:
                 with alone(own):
-                    row, _ = carry_out(closed(task, folder, seed, family, spent, episodes), Journal(own), command, _told)
-            except BadInput as error:
+                    row, _ = carry_out(closed(task, folder, seed, family, spent, episodes), Journal(own), _sound, _told)
+            except (BadInput, Broken) as error:
                 print(error, file=sys.stderr, flush=True)
                 continue
             write_json(own / "row.json", row)
@@ -132,18 +133,16 @@ def finished(task: str, folder: Path, kept: Path | None) -> Rows:
     return [rows[key] for key in sorted(rows)]
 
 
-def _timed(course: Generator[Step, Done, T]) -> Generator[Step, Done, tuple[T, float]]:
-    """What a course returns, and the seconds that its steps took."""
-    seconds, step = 0.0, next(course)
-    while True:
-        done = yield step
-        if done.code == BROKEN:
-            raise RuntimeError(f"isthmus {' '.join(step.args)} broke: {done.failed}")
-        seconds += done.seconds
-        try:
-            step = course.send(done)
-        except StopIteration as end:
-            return end.value, seconds
+class Broken(Exception):
+    """A command did not end as it should: nothing that can be counted."""
+
+
+def _sound(args: tuple[str, ...]) -> tuple[int, dict]:
+    """A command of which every answer counts."""
+    code, result = command(args)
+    if code == BROKEN:
+        raise Broken(f"isthmus {' '.join(args)} broke: {result.get('error')}")
+    return code, result
 
 
 def _told(number: int, step: Step, done: Done | None) -> None:
@@ -155,6 +154,8 @@ def _watch(row: dict, name: str, run: Path, word: str, n: int) -> Generator[Step
     """Success and score in episodes that the loop, which watches a virtual robot with another seed, has not chosen by."""
     args = ("eval", str(run), "--reality", word, "--worlds", str(n), "--seed", "2")
     done = yield Step("watch", f"{run.name} on {word}", args)
+    if done.failed:
+        raise BadInput(f"{run.name} could not be watched on {word}: {done.failed}")
     row["success"][name], row["score"][name] = float(done.result["success"]["rate"]), float(done.result["score"])
 
 
@@ -194,7 +195,8 @@ def told(rows: Rows) -> str:
         *((f, [r for r in rows if r["family"] == f]) for f in (*FAMILIES, SEVERE)),
     ):
         if part:
-            parts.append(f"{name}, {len(part)} realities\n\n{table(part)}\n")
+            episodes = " and ".join(str(n) for n in sorted({row.get("episodes", EPISODES) for row in part}))
+            parts.append(f"{name}, {len(part)} realities, {episodes} episodes each\n\n{table(part)}\n")
     failed = [r for r in rows if r["success"]["randomized"] < 0.9]
     if failed:
         parts.append(f"those on which randomized succeeds in less than 90 %, {len(failed)}\n\n{table(failed)}\n")
@@ -214,6 +216,11 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="only print what is there")
     args = parser.parse_args()
     folder = args.out / args.task.replace("/", "-")
+    counted = {
+        row.get("episodes", EPISODES) for row in finished(args.task, folder, args.rows) if row["family"] in args.families
+    }
+    if not args.table and counted - {args.episodes}:
+        parser.error(f"realities of these families were counted with --episodes {' and '.join(map(str, sorted(counted)))}.")
     if not args.table:
         bench(args.task, folder, args.families, args.each, args.episodes, args.rows)
     print(told(finished(args.task, folder, args.rows)))

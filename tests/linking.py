@@ -64,7 +64,7 @@ def free_endpoint() -> str:
 @contextmanager
 def isthmus(*args, **kwargs) -> Iterator[subprocess.Popen]:
     """`isthmus ARGS` as a process, which does not outlive the block."""
-    command = [sys.executable, "-m", "isthmus.cli.main", *map(str, args)]
+    command = [sys.executable, "-m", "isthmus", *map(str, args)]
     env = os.environ | {"OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, **kwargs)
     try:

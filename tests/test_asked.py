@@ -113,7 +113,7 @@ def test_a_reader_that_goes_away_is_no_error(argv):
     read, write = os.pipe()
     os.close(read)
     found = subprocess.run(
-        [sys.executable, "-m", "isthmus.cli.main", *argv], stdout=write, stderr=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-m", "isthmus", *argv], stdout=write, stderr=subprocess.PIPE, text=True, check=False
     )
     os.close(write)
     assert (found.returncode, re.sub(r"\s", "", found.stderr)) == (0, "")

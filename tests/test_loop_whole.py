@@ -20,7 +20,7 @@ SHORT = ("--budget", "0.1", "--seconds", "6")
 
 def start(folder: Path, *options: str, home: Path | None = None) -> subprocess.Popen:
     env = os.environ | {"OMP_NUM_THREADS": "1"} | ({"HOME": str(home)} if home else {})
-    args = [sys.executable, "-m", "isthmus.cli.main", "loop", "pendulum/swingup", "-o", str(folder), *SHORT, *options, "--json"]
+    args = [sys.executable, "-m", "isthmus", "loop", "pendulum/swingup", "-o", str(folder), *SHORT, *options, "--json"]
     return subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
@@ -73,7 +73,7 @@ def test_a_robot_that_cannot_work_at_all_is_reported_with_code_1(tmp_path):
 
 
 def test_what_the_demo_runs_ends_well(tmp_path):
-    args = [sys.executable, "-m", "isthmus.cli.main", "loop", "-o", str(tmp_path), "--json"]
+    args = [sys.executable, "-m", "isthmus", "loop", "-o", str(tmp_path), "--json"]
     code, found = finished(subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
     assert code == 0
     assert found["before"]["success"]["high"] < found["after"]["success"]["low"]
@@ -90,7 +90,7 @@ def test_a_robot_in_another_process_that_is_switched_off_and_on_again(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         link = f"zenoh:tcp/127.0.0.1:{free.getsockname()[1]}"
-    args = [sys.executable, "-m", "isthmus.cli.main", "robot", "pendulum", "--link", link, "--hidden", "7"]
+    args = [sys.executable, "-m", "isthmus", "robot", "pendulum", "--link", link, "--hidden", "7"]
     code, found = finished(start(tmp_path / "loop", "--link", link))
     assert code == 1
     assert any("the robot could not be run" in line for line in found["sentences"])

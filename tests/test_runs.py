@@ -20,7 +20,7 @@ from isthmus.files import content_hash
 from isthmus.learn import checkpoint, runs
 
 TASK, STEPS = "pendulum/swingup", 8_000
-COMMAND = [sys.executable, "-m", "isthmus.cli.main", "train"]
+COMMAND = [sys.executable, "-m", "isthmus", "train"]
 
 
 def start(folder: Path, *options: str, **kwargs) -> subprocess.Popen:

@@ -15,7 +15,6 @@ from isthmus.data.recording import write
 from isthmus.errors import BadInput
 from isthmus.gap.residual import Residual
 from isthmus.identify.missing import learn
-from isthmus.identify.pushed import by_force
 from isthmus.identify.rollout import LOOKS, features, silent, with_force
 from isthmus.identify.study import errors, prepare
 from isthmus.identify.twin import Twin
@@ -71,27 +70,6 @@ def test_where_nothing_is_missing_next_to_nothing_is_learned(pendulum):
         for robot in (pendulum, with_force(pendulum, force))
     )
     assert after < 1.05 * before
-
-
-def test_the_effect_of_a_push_is_linear_and_starts_with_it(pendulum, parts):
-    residual = Residual(pendulum, parts.train, parts.floor, (), threads=1)
-    e, xi = pendulum.space.nominal, np.zeros((len(parts.train), 2))
-    small, large = (by_force(residual, e, xi, [0], np.array([h])) for h in (0.02, 0.06))
-    assert np.allclose(small, large, rtol=0.1, atol=0.05 * np.abs(small).max())
-    for t in range(parts.train.ticks):
-        assert (small[:, : t + 1, :, t] == 0).all()
-
-
-def test_a_copy_that_begins_with_its_push_is_one_that_was_pushed_on_the_way(pendulum, parts):
-    residual = Residual(pendulum, parts.train, parts.floor, (), threads=1)
-    e, xi, S = pendulum.space.nominal, np.zeros((len(parts.train), 2)), len(parts.train)
-    found = by_force(residual, e, xi, [0], np.array([0.05]))
-    alone = residual(e[None], xi[None])[0]
-    for tick in (0, 3, parts.train.ticks - 1):
-        pushed = residual.live(np.tile(e, (S, 1)), xi, push=lambda engine, t, at=tick: np.full((S, 1), 0.05 * (t == at)))
-        whole = (residual.off(pushed, parts.train.measured, residual.seen) - alone) / 0.05
-        assert np.abs(whole).max() > 0.1
-        assert np.allclose(found[..., tick, 0], whole, rtol=1e-4, atol=1e-4)
 
 
 def test_features_are_those_that_the_force_reads(pendulum, parts):

@@ -122,7 +122,3 @@ def _fail(message: str, as_json: bool, code: int, quiet: bool = False) -> int:
     if as_json:
         print(json.dumps({"error": message, "exit": code}))
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

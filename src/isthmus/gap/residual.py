@@ -253,11 +253,11 @@ class Residual:
         y[engine.blown] = np.nan
         return y
 
-    def follow(self, engine: Engine, tick: int | np.ndarray, which: np.ndarray | slice = slice(None)) -> None:
-        """Let the observer, if there is one, correct an engine of which each world is at a tick of one of the segments."""
-        if self._observer is not None and np.all(tick < self._ticks_followed):
-            measured = self.segments.measured[which, tick]
-            self._observer.pull(engine, self.components.difference(engine.noiseless(), measured))
+    def follow(self, engine: Engine, y: np.ndarray, tick: int | np.ndarray, which: np.ndarray | slice = slice(None)) -> None:
+        """Let the observer, if there is one, correct an engine that says y, (n, width), each world at a tick of a segment."""
+        if self._observer is not None:
+            off = self.components.difference(y, self.segments.measured[which, tick])
+            self._observer.pull(engine, np.where(np.atleast_1d(tick < self._ticks_followed)[:, None], off, np.nan))
 
     def engine(self, n: int) -> Engine:
         """One with n worlds, which is kept; nobody else may be using it."""

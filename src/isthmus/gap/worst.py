@@ -108,7 +108,7 @@ def _live(
     engine.reset(engine.all, *follower.moved(one.qpos, one.qvel, xi), one.sent)
     states: list[np.ndarray] = []
     for t in range(warm + ahead + 1):
-        follower.follow(engine, t)
+        follower.follow(engine, engine.noiseless(), t)
         # A world that blew up stays where it was last seen.
         states.append(states[-1] if states and engine.blown[0] else engine.qpos[0].copy())
         engine.replay(one.target[:, t])

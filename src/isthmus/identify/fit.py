@@ -163,6 +163,7 @@ class Optimum:
     start: np.ndarray
     """(all,) where the search began; numbers that were not fitted are still there."""
     floor: np.ndarray
+    """First guess of the noise, (components,)."""
     at: Point
     normal: Normal
     steps: int

@@ -43,7 +43,7 @@ class Trodden:
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     """90 %, of the figures of soft ground, if it was chosen."""
     at_bounds: tuple[str, ...] = ()
-    """Figures of it that the search let go no further."""
+    """Figures of it that the search let go no further, if it was chosen."""
 
 
 def tread(
@@ -70,7 +70,7 @@ def tread(
     # Both from what was believed before, on the same recordings: else the one that was fitted last would seem to be better.
     worlds = np.array([belief.median(), before.median()])
     start = nearest(robot, train, noise, worlds, worlds[0], threads)
-    known, _ = tried(AS_BELIEVED, robot, before, _again(robot, belief, before), start)
+    known = tried(AS_BELIEVED, robot, before, _again(robot, belief, before), start)[0]
     values = [np.geomspace(p.low, p.high, n) for p, n in zip(extra, LOOKED, strict=True)]
     tries = np.array([[*e, *ground] for e in worlds for ground in itertools.product(*values)])
     start = nearest(larger, train, noise, tries, tries[0], threads)

@@ -10,7 +10,7 @@ from isthmus.gap.residual import Residual
 from isthmus.sim.engine import Engine
 
 WORLDS = 1024
-"""Copies that are pushed at about the same time, and stepped side by side."""
+"""Copies that are stepped side by side, about: those that are pushed one after the other."""
 
 
 def by_force(residual: Residual, e: np.ndarray, xi: np.ndarray, dofs: Sequence[int], size: np.ndarray) -> np.ndarray:
@@ -29,26 +29,36 @@ def by_force(residual: Residual, e: np.ndarray, xi: np.ndarray, dofs: Sequence[i
 
     alone = residual.live(np.repeat(e[None], S, axis=0), xi, segments.measured, note)
     base = residual.off(alone, segments.measured, residual.seen)
-    past = {name: np.stack([state[name] for state in states]) for name in states[0]}
+    unpushed = residual.engine(S)
+    states.append(unpushed.state())
+    past = {name: np.stack([state.pop(name) for state in states]) for name in list(states[0])}
+    rows = past["userdata"].reshape((T + 1) * S, -1)
+    rings = unpushed.wiring.views(rows)["ring"].reshape(T + 1, S, unpushed.wiring.depth, -1)
     out = np.zeros((*base.shape, T, D), dtype=np.float32)
-    block = max(1, WORLDS // (S * D))
-    for first in range(0, T, block):
-        ticks = np.arange(first, min(first + block, T))
-        tick, dof, which = (a.ravel() for a in np.meshgrid(ticks, np.arange(D), np.arange(S), indexing="ij"))
-        engine = residual.engine(len(tick))
-        engine.restore({name: rows[tick, which] for name, rows in past.items()})
+    some = max(1, WORLDS // S)
+    for first in range(0, T * D, some):
+        pushes = np.arange(first, min(first + some, T * D))
+        tick, dof = (np.repeat(a, S) for a in np.divmod(pushes, D))
+        which = np.tile(np.arange(S), len(pushes))
+        engine = residual.engine(len(which))
+        engine.restore({name: values[tick, which] for name, values in past.items()})
         engine.blown[:] = False
+        slot = np.rint(engine.time / engine.dt).astype(int) % engine.wiring.depth
         force = np.zeros((engine.n, engine.model.nv))
         force[engine.all, np.array(dofs)[dof]] = size[dof]
-        for after in range(T - first):
+        y = alone[which, tick]
+        for after in range(T - tick[0]):
             now = np.minimum(tick + after, T - 1)
             engine.push(force if after == 0 else np.zeros_like(force), engine.all)
-            residual.follow(engine, now, which)
+            residual.follow(engine, y, now, which)
             engine.replay(segments.target[which, now])
+            if after == 0:  # what was felt when the push began, which `restore` does not know
+                engine.view["ring"][engine.all, slot] = rings[tick + 1, which, slot]
             y = engine.noiseless()
             y[engine.blown] = np.nan
             r = residual.off(y, segments.measured[which, now + 1], residual.seen[which, now + 1])
             there = tick + after < T
             at = which[there], now[there] + 1
             out[(*at, slice(None), tick[there], dof[there])] = (r - base[which, now + 1])[there] / size[dof[there], None]
+    out[np.isnan(alone).all((1, 2))] = 0.0  # what fails by itself says nothing about a push
     return out

@@ -81,7 +81,7 @@ def features(residual: Residual, learned: Learned, e: np.ndarray, xi: np.ndarray
     tape.reset(tape.all, *residual.moved(segments.qpos, segments.qvel, xi), segments.sent)
     tape.noted, tape.states = [], []
     for t in range(ticks):
-        residual.follow(tape, t)
+        residual.follow(tape, tape.noiseless(), t)
         tape.replay(segments.target[:, t])
     x, q = (np.stack(noted, axis=1) for noted in (tape.noted, tape.states))
     looks = np.unique(np.linspace(0, robot.substeps - 1, LOOKS).round().astype(int))

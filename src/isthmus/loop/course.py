@@ -77,12 +77,13 @@ def left(done: Sequence[tuple[str, float]], name: str = "", elapsed: float = 0.0
 
 
 def course(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story]:
-    story = yield from tried(s, task, folder)
+    """All of a loop."""
+    story = yield from attempted(s, task, folder)
     story.swept = yield from _swept(s, task, folder, story)
     return story
 
 
-def tried(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story]:
+def attempted(s: Settings, task: Task, folder: Path) -> Generator[Step, Done, Story]:
     """The policies one after the other, with the repairs between them: all but what only a report asks for."""
     story = Story()
     first = Attempt("prior", Path(s.run) if s.run else folder / "0-prior", folder / "0-prior.controller")

@@ -80,6 +80,7 @@ class Engine:
         )
         sources, joints = self._layout(bare)
         self._sources = [(array, compact(columns), len(columns)) for array, columns in sources]
+        self._sensed = any(array == "sensordata" for array, _, _ in self._sources)
         self.joints = None if joints is None else (compact(joints[0]), compact(joints[1]))
         """Columns of qpos and qvel of the joints behind the targets, if they are joints; of rotors, if a gear parts the two."""
         self.compiled = compiled and native.control_callback() is not None
@@ -306,7 +307,7 @@ class Engine:
 
     def _march(self) -> None:
         """The physics steps of one tick."""
-        if self.compiled:
+        if self.compiled and not self._sensed:
             self._physics(self.robot.substeps)
         else:
             for s in range(self.robot.substeps):
@@ -314,8 +315,9 @@ class Engine:
 
     def _substep(self, s: int) -> None:
         """Physics step number s of a tick, with its motors."""
-        if not self.compiled:
+        if self._sensed or not self.compiled:  # sensors of the model's own are only seen between calls
             self._note()
+        if not self.compiled:
             u = arrived(self.view["targets"], self.view["action_delay"], s, self.robot.substeps, self.dt)
             q = qd = qdd = None
             if self.joints is not None:
@@ -386,7 +388,7 @@ class Engine:
     # Checkpoints ----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything that the next step depends on, by name."""
+        """Everything that the next step depends on, by name, but for what the model's own sensors feel now."""
         return {name: np.array(self.batch.bind(name)) for name in _STATE} | {"e": self.e.copy()}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:

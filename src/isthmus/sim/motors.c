@@ -16,7 +16,7 @@ enum { U_TICK, U_LAST, U_DELAY, U_SENSOR_DELAY };
 enum { KP, KD, STRENGTH, TORQUE, SPEED, COULOMB, VISCOUS, LAG, SPRING, ROTOR, STRIBECK, STRIBECK_SPEED, LOAD, BACKLASH };
 enum { LAGGED, THETA, OMEGA, TOUCH };
 enum { POSITION, EFFORT, NATIVE };
-enum { ACCELERATION = 3, ROTOR_ANGLE, ROTOR_SPEED };
+enum { SENSORS = 2, ACCELERATION, ROTOR_ANGLE, ROTOR_SPEED };
 enum { F_LAG = 1, F_LINE = 2, F_FRICTION = 4, F_SPRING = 8, F_JOINTS = 16, F_RICH = 32, F_BACKLASH = 64, F_BORROWED = 128 };
 
 static double clip(double x, double low, double high) { return x < low ? low : (x > high ? high : x); }
@@ -170,8 +170,8 @@ void isthmus_control(const mjModel* model, mjData* data) {
                                                : rotor_angle(user + (int)w[I_PARAMS] + k, own, m, (int)w[I_FLAGS],
                                                              data->qpos[(int)qcol[k]]);
       }
-    } else {
-      const mjtNum* from = array == 0 ? data->qpos : (array == 1 ? data->qvel : data->sensordata);
+    } else if (array != SENSORS) {  // which a worker's data has of another world at the beginning of a call
+      const mjtNum* from = array == 0 ? data->qpos : data->qvel;
       for (int k = 0; k < count; k++) slot[k] = from[start + k];
     }
     slot += count;

@@ -1,4 +1,4 @@
-"""How one robot differs from its model, beyond e: figures of its motors, the ground it walks on, learned forces, finer steps.
+"""How one robot differs from its model, beyond e: figures of its motors, the ground it walks on, learned forces.
 
 A robot carries its unit; everything else of it is the design. Reality is not a unit: it has physics of its own.
 """
