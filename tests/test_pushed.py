@@ -18,12 +18,20 @@ from isthmus.sim.engine import Engine
 from isthmus.sim.ground import sinking
 from isthmus.sim.robot import Robot
 from isthmus.sim.unit import Unit
+from isthmus.world import Belief, Space
 
 PUSH = 0.05
 
 
 def plain() -> Robot:
     return get_robot("pendulum")
+
+
+def prompt(robot: Robot) -> Robot:
+    """The same with sensors that are late by a step at most."""
+    params = [replace(p, high=0.005, nominal=0.005) if p.name == "sensor_delay" else p for p in robot.space.params]
+    space = Space(tuple(params))
+    return replace(robot, space=space, prior=Belief(space))
 
 
 def feeling() -> Robot:
@@ -72,8 +80,17 @@ def test_what_a_sensor_of_the_model_felt_is_that_of_its_own_world_however_late_i
         assert np.array_equal(alone, beside)
 
 
+CASES = [
+    (plain, 0.0, [0]),
+    (feeling, 0.02, [0]),
+    (followed, 0.02, [2, 9]),
+    (lambda: prompt(plain()), 0.005, [0]),
+    (lambda: prompt(feeling()), 0.005, [0]),
+]
+
+
 @pytest.mark.parametrize("worlds", [8, 1024])
-@pytest.mark.parametrize(("robot", "delay", "dofs"), [(plain, 0.0, [0]), (feeling, 0.02, [0]), (followed, 0.02, [2, 9])])
+@pytest.mark.parametrize(("robot", "delay", "dofs"), CASES)
 def test_a_copy_that_begins_with_its_push_is_one_that_was_pushed_on_the_way(robot, delay, dofs, worlds, monkeypatch):
     monkeypatch.setattr(pushed, "WORLDS", worlds)
     residual, e = made(robot(), delay)

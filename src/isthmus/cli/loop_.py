@@ -44,7 +44,7 @@ class Args:
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """Folder for everything; the same command goes on with what is there. By default runs/loop-…."""
     reality: Path | None = None
-    """Virtual robot: file that says how it differs from its model. The loop hands it on and does not read it."""
+    """Virtual robot: file that says how it differs from its model, or hidden:SEED[:FAMILY]. The loop does not read it."""
     hidden: int | None = None
     """Virtual robot: seed of a reality that is drawn, and told only at the end."""
     family: str = ""

@@ -255,7 +255,7 @@ class Residual:
 
     def follow(self, engine: Engine, y: np.ndarray, tick: int | np.ndarray, which: np.ndarray | slice = slice(None)) -> None:
         """Let the observer, if there is one, correct an engine that says y, (n, width), each world at a tick of a segment."""
-        if self._observer is not None:
+        if self._observer is not None and np.any(tick < self._ticks_followed):
             off = self.components.difference(y, self.segments.measured[which, tick])
             self._observer.pull(engine, np.where(np.atleast_1d(tick < self._ticks_followed)[:, None], off, np.nan))
 

@@ -52,7 +52,8 @@ def by_force(residual: Residual, e: np.ndarray, xi: np.ndarray, dofs: Sequence[i
             engine.push(force if after == 0 else np.zeros_like(force), engine.all)
             residual.follow(engine, y, now, which)
             engine.replay(segments.target[which, now])
-            if after == 0:  # what was felt when the push began, which `restore` does not know
+            # What was felt when the push began, which `restore` does not know, unless a later step has its place already.
+            if after == 0 and engine.wiring.depth > engine.robot.substeps:
                 engine.view["ring"][engine.all, slot] = rings[tick + 1, which, slot]
             y = engine.noiseless()
             y[engine.blown] = np.nan
