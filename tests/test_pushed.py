@@ -123,3 +123,19 @@ def test_a_piece_that_fails_by_itself_says_nothing_about_a_push():
     found = by_force(wild, e, starts(wild), [0], np.array([PUSH]))
     assert (found[0] == 0).all()
     assert np.array_equal(found[1], by_force(residual, e, starts(residual), [0], np.array([PUSH]))[1])
+
+
+def test_what_a_sensor_of_the_model_felt_survives_a_checkpoint():
+    robot = feeling()
+    e = robot.space.nominal.copy()
+    e[robot.space.index("sensor_delay")] = 0.02
+    one, other = (Engine(robot, 3, threads=1) for _ in range(2))
+    one.apply(np.tile(e, (3, 1)), one.all)
+    one.reset(one.all, np.linspace(0.3, 2.0, 3)[:, None], np.zeros((3, 1)))
+    for _ in range(5):
+        one.step(np.full((3, 1), 0.3))
+    other.restore(one.state())
+    for _ in range(5):
+        assert np.array_equal(one.noiseless(), other.noiseless())
+        for engine in (one, other):
+            engine.step(np.full((3, 1), -0.2))

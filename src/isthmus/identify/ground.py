@@ -64,8 +64,8 @@ def tread(
 
     def tried(law: str, on: Robot, prior: Belief, names: tuple[str, ...], start: np.ndarray) -> tuple[Tried, Optimum]:
         found = optimum(on, train, prior, noise, names, start, 2, threads, report)
-        values = dict(zip(on.space.names, found.e.tolist(), strict=True))
-        return judged(law, {name: values[name] for name in names}, on, (train, held), noise, found.e, threads), found
+        values = {name: float(found.e[on.space.index(name)]) for name in names}
+        return judged(law, values, on, (train, held), noise, found.e, threads), found
 
     # Both from what was believed before, on the same recordings: else the one that was fitted last would seem to be better.
     worlds = np.array([belief.median(), before.median()])

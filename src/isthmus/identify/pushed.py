@@ -29,11 +29,7 @@ def by_force(residual: Residual, e: np.ndarray, xi: np.ndarray, dofs: Sequence[i
 
     alone = residual.live(np.repeat(e[None], S, axis=0), xi, segments.measured, note)
     base = residual.off(alone, segments.measured, residual.seen)
-    unpushed = residual.engine(S)
-    states.append(unpushed.state())
     past = {name: np.stack([state.pop(name) for state in states]) for name in list(states[0])}
-    rows = past["userdata"].reshape((T + 1) * S, -1)
-    rings = unpushed.wiring.views(rows)["ring"].reshape(T + 1, S, unpushed.wiring.depth, -1)
     out = np.zeros((*base.shape, T, D), dtype=np.float32)
     some = max(1, WORLDS // S)
     for first in range(0, T * D, some):
@@ -43,7 +39,6 @@ def by_force(residual: Residual, e: np.ndarray, xi: np.ndarray, dofs: Sequence[i
         engine = residual.engine(len(which))
         engine.restore({name: values[tick, which] for name, values in past.items()})
         engine.blown[:] = False
-        slot = np.rint(engine.time / engine.dt).astype(int) % engine.wiring.depth
         force = np.zeros((engine.n, engine.model.nv))
         force[engine.all, np.array(dofs)[dof]] = size[dof]
         y = alone[which, tick]
@@ -52,9 +47,6 @@ def by_force(residual: Residual, e: np.ndarray, xi: np.ndarray, dofs: Sequence[i
             engine.push(force if after == 0 else np.zeros_like(force), engine.all)
             residual.follow(engine, y, now, which)
             engine.replay(segments.target[which, now])
-            # What was felt when the push began, which `restore` does not know, unless a later step has its place already.
-            if after == 0 and engine.wiring.depth > engine.robot.substeps:
-                engine.view["ring"][engine.all, slot] = rings[tick + 1, which, slot]
             y = engine.noiseless()
             y[engine.blown] = np.nan
             r = residual.off(y, segments.measured[which, now + 1], residual.seen[which, now + 1])

@@ -72,7 +72,7 @@ class Twin:
         found = replace(robot, prior=adopt(self.belief, robot.space, where), unit=self.unit)
         if self.unit.ground and not walks(robot):
             raise BadInput(f"{where} has a ground under its feet, and {robot.name} has no feet.")
-        if self.unit.ground and not self.unit.ground.within(hardest(found)):
+        if self.unit.ground and not self.unit.ground.within(hardest(robot)):
             raise BadInput(f"{where} has ground that is too hard for physics steps of {robot.name}: {self.unit.ground}.")
         Actuators(found.driven, found.contract.target.size, 0.001, frozenset())
         Forces(found, found.model, float(found.model.opt.timestep))

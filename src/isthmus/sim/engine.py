@@ -100,7 +100,12 @@ class Engine:
         self.ctrl, self.xfrc = self.batch.bind("ctrl"), self.batch.bind("xfrc_applied")
         self._qfrc = self.batch.bind("qfrc_applied")
         self.time = self.batch.bind("time").reshape(n)
-        self.sensordata = self.batch.bind("sensordata") if self.model.nsensordata else np.zeros((n, 0))
+        self._felt = self.batch.bind("sensordata") if self.model.nsensordata else np.zeros((n, 0))
+        self.sensordata = self._felt.copy() if self._sensed else self._felt
+        """What the model's own sensors felt in the last physics step; a row of its own where signals are made of it."""
+        self._kept = {name: self.batch.bind(name) for name in _STATE} | (
+            {"sensordata": self.sensordata} if self._sensed else {}
+        )
         self.view = self.wiring.views(self.batch.bind("userdata"))
         self._fields = {f: self.view[f"motor.{f}"] for f in FIELDS}
         self._motor_state = {f: self.view[f"state.{f}"] for f in wiring.STATES}
@@ -221,6 +226,7 @@ class Engine:
         self.view["memory"][ids] = self._remembered(ids)[:, None]
         self.push(np.zeros((len(ids), self.model.nv)), ids)
         self.batch.forward(ids)
+        self._feel(ids)
         self.view["last"][ids] = -1.0
         self.view["ring"][ids] = self._raw(ids)[:, None]
         self.blown[ids] = False
@@ -342,6 +348,11 @@ class Engine:
             self.batch.step(nstep=steps)
         except SimulationError:
             self.blown |= np.asarray(self.batch.status) != 0
+        self._feel(slice(None))
+
+    def _feel(self, ids: np.ndarray | slice) -> None:
+        if self._sensed:
+            self.sensordata[ids] = self._felt[ids]
 
     # Signals --------------------------------------------------------------------------------------------------
 
@@ -388,15 +399,15 @@ class Engine:
     # Checkpoints ----------------------------------------------------------------------------------------------
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything that the next step depends on, by name, but for what the model's own sensors feel now."""
-        return {name: np.array(self.batch.bind(name)) for name in _STATE} | {"e": self.e.copy()}
+        """Everything that the next step depends on, by name."""
+        return {name: np.array(here) for name, here in self._kept.items()} | {"e": self.e.copy()}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         self.apply(state["e"], self.all)
-        for name in _STATE:
-            if state[name].shape != self.batch.bind(name).shape:
-                raise BadInput(f"the saved state {name!r} has shape {state[name].shape}, not {self.batch.bind(name).shape}.")
-            self.batch.bind(name)[:] = state[name]
+        for name, here in self._kept.items():
+            if state[name].shape != here.shape:
+                raise BadInput(f"the saved state {name!r} has shape {state[name].shape}, not {here.shape}.")
+            here[:] = state[name]
 
 
 _STATE = ("time", "qpos", "qvel", "act", "qacc_warmstart", "ctrl", "qfrc_applied", "xfrc_applied", "userdata")

@@ -12,7 +12,7 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from isthmus.errors import BadInput
+from isthmus.errors import BadInput, unreadable
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot, compile_spec
 from isthmus.studio.scene import Scene
@@ -83,12 +83,10 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             return {k: file[k] for k in KEYS}
     except BadInput:
         raise
-    except FileNotFoundError:
-        raise BadInput(f"cannot read {path}: there is no such file.") from None
     except (zipfile.BadZipFile, ValueError, EOFError, KeyError, NotImplementedError, zlib.error) as error:
         raise BadInput(f"{broken}: {' '.join(str(error).split())[:120]}.") from None
     except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}.") from None
+        raise unreadable(path, error) from None
 
 
 def unusual(dump: Dump, count: int = 6) -> list[tuple[str, str, str]]:

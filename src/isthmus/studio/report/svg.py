@@ -100,7 +100,7 @@ def chart(lines: Sequence[Line], x: str, y: str, title: str, log: bool = True, m
     for (level, name), place in zip(marks, places[len(lines) :], strict=True):
         parts.append(f'<line class="mark" x1="{ax.start}" x2="{ax.end}" y1="{ay(level)}" y2="{ay(level)}"/>')
         parts.append(f'<text class="note" x="{WIDTH - RIGHT + 8}" y="{place + 4}">{escape(name)}</text>')
-    for i, (line, place) in enumerate(zip(lines, places, strict=False)):
+    for i, (line, place) in enumerate(zip(lines, places[: len(lines)], strict=True)):
         points = [(ax(a), ay(b)) for a, b in zip(line.x, line.y, strict=True) if math.isfinite(b)]
         if len(line.low):
             edge = [(ax(a), ay(b)) for a, b in zip(line.x, line.low, strict=True)]
