@@ -1,12 +1,13 @@
 """Write the policy as a controller: an ONNX graph and its contract in one file, checked tick by tick.
 
-    recorded     1,000 ticks of the task, memory carried over
+    recorded     1,000 ticks of the task, 200 in each of five worlds
     extreme      signals far outside what training saw
     boundary     each limit of each signal
     ramp         every input climbs by its own slope for longer than the history is
 
 The graph is traced from the module that training used. Memory between ticks goes in and comes out, so the graph
-has no hidden state.
+has no hidden state. What it remembers is compared at every tick, too, and each tick begins with what the module remembers:
+a policy that sees its own last action would let the last digits of both drift apart.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from isthmus.data.contract import Signal
 from isthmus.deploy.controller import Controller, Manifest, save
 from isthmus.errors import BadInput, unknown
 from isthmus.files import content_hash
-from isthmus.learn.actor import Actor
+from isthmus.learn.actor import Actor, Memory
 from isthmus.learn.runs import Run
 from isthmus.tasks.env import Env
 
 TOLERANCE = 1e-5
-TICKS, EXTREME_TICKS = 1000, 100
+TICKS, WORLDS, EXTREME_TICKS = 1000, 5, 100
+"""Of the task, in so many worlds; and with signals far outside."""
 OPSET = 18
 """Version of ONNX's operators; every onnxruntime that a robot may have reads it."""
 BRANCHES = tuple(f"Converting a tensor to a Python {kind}" for kind in ("boolean", "float", "number"))
@@ -132,25 +134,29 @@ def compare(
     run: Run, actor: Actor, controller: Controller, report: Callable[[float], None] = lambda f: None
 ) -> dict[str, float]:
     """Largest difference between module and graph, targets and memory, per kind of signals."""
-    env = Env(run.task, 1, seed=7, belief=run.belief, training=False)
-    memory = actor.memory(1)
     worst: dict[str, float] = {"recorded": 0.0, "extreme": 0.0, "boundary": 0.0, "ramp": 0.0}
-    controller.reset()
 
-    def both(kind: str, signals: Signals) -> Tensor:
-        nonlocal memory
-        target, memory = actor(signals, memory)
-        out = controller.tick({k: v[0].numpy() for k, v in signals.items()})
-        pairs = [(out, target[0].numpy()), *((controller.memory[k], v.numpy()) for k, v in memory.items())]
-        # NumPy's maximum keeps a NaN, Python's would lose it.
-        worst[kind] = float(np.maximum.reduce([worst[kind], *(_difference(a, b) for a, b in pairs)]))
-        return target
+    def both(kind: str, signals: Signals, memory: Memory) -> tuple[Tensor, Memory]:
+        """A tick of each of n worlds: what the module makes of it, against the graph, which takes one world after the other."""
+        target, after = actor(signals, memory)
+        for i in range(len(target)):
+            for k, kept in controller.memory.items():
+                kept[:] = memory[k][i].numpy()
+            out = controller.tick({k: v[i].numpy() for k, v in signals.items()})
+            pairs = [(out, target[i].numpy()), *((controller.memory[k][0], v[i].numpy()) for k, v in after.items())]
+            # NumPy's maximum keeps a NaN, Python's would lose it.
+            worst[kind] = float(np.maximum.reduce([worst[kind], *(_difference(a, b) for a, b in pairs)]))
+        return target, after
 
-    for tick in range(TICKS):
-        env.step(both("recorded", {k: v for k, v in env.signals().items() if k in controller.inputs}))
-        report((tick + 1) / TICKS)
+    env = Env(run.task, WORLDS, seed=7, belief=run.belief, training=False)
+    memory = actor.memory(WORLDS)
+    for tick in range(TICKS // WORLDS):
+        target, memory = both("recorded", {k: v for k, v in env.signals().items() if k in controller.inputs}, memory)
+        env.step(target)
+        report((tick + 1) * WORLDS / TICKS)
+    memory = actor.memory(1)
     for kind, signals in probes(actor.shape.signals, actor.shape.longest):
-        both(kind, signals)
+        _, memory = both(kind, signals, memory)
     return worst
 
 

@@ -28,7 +28,15 @@ HOVER = PPO(
     entropy=0.003,
     critic_told=False,
 )
-SWINGUP = PPO(worlds=256, ticks=32, minibatch=1024, hidden=(64, 64), critic_hidden=(64, 64), discount=0.98, wanted_kl=0.03)
+SWINGUP = PPO(
+    worlds=128,
+    ticks=32,
+    minibatch=1024,
+    hidden=(64, 64),
+    critic_hidden=(64, 64),
+    wanted_kl=0.03,
+    critic_told=False,
+)
 BALANCE = PPO(
     worlds=256,
     ticks=32,

@@ -49,7 +49,7 @@ def swingup() -> Task:
         rewards=(
             Term("raised", 1.0, raised),
             Term("balanced", 1.0, balanced),
-            Term("energy_error", -0.5, energy_error),
+            Term("energy_error", -1.0, energy_error),
             Term("effort", -0.02, terms.effort),
             Term("action_rate", -0.02, terms.action_rate),
         ),
