@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from deploying import make
 from exporting import trajectory
 from onnx import helper
 from robots_for_tests import constant
@@ -22,6 +23,7 @@ from isthmus.files import content_hash
 from isthmus.learn import export as export_module
 from isthmus.learn.actor import Actor
 from isthmus.learn.export import TOLERANCE
+from isthmus.tasks import get_task
 
 
 @torch.no_grad()
@@ -67,10 +69,49 @@ def test_a_reset_forgets_everything(exported):
 
 
 def test_export_checks_a_thousand_ticks_and_every_kind_of_signal(exported):
-    assert export_module.TICKS >= 1000
+    assert export_module.TICKS * export_module.WORLDS >= 1000
     assert exported.checked["checks"].keys() == {"recorded", "extreme", "boundary", "ramp"}
     assert 0.0 < max(exported.checked["checks"].values()) == exported.checked["worst"] <= TOLERANCE
     assert exported.checked["hash"] == Controller.load(exported.path).hash == content_hash(exported.path.read_bytes())
+
+
+def nudge(data: bytes, name: str, by: float) -> bytes:
+    """A graph of which one stored array is a little off."""
+    model = onnx.load_from_string(data)
+    (stored,) = (i for i in model.graph.initializer if i.name.endswith(name))
+    stored.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(stored) + np.float32(by), stored.name))
+    return model.SerializeToString()
+
+
+def lingering(actor: Actor) -> None:
+    """The next action is 0.97 of the last one, and 0.03: what is a little off goes on, and adds up to 33 times as much."""
+    first, last = (m for m in actor.net.modules() if isinstance(m, torch.nn.Linear))
+    for parameter in actor.net.parameters():
+        parameter.zero_()
+    first.weight[0, -1] = 1.0
+    first.bias[0] = 10.0  # where an ELU is straight
+    last.weight[0, 0], last.bias[0] = 0.97, 0.03 - 9.7
+
+
+def test_last_digits_do_not_add_up_over_ticks(tmp_path, monkeypatch):
+    made = make(get_task("pendulum/swingup"), lingering, mirrored=False)
+    monkeypatch.setattr(export_module, "TICKS", 40)
+    nudged = nudge(made.onnx, "net.2.bias", 2e-6)
+    monkeypatch.setattr(export_module, "graph_bytes", lambda actor: nudged)
+    checked = export_module.export(made.run, made.actor, tmp_path / "a.controller")
+    assert 1e-6 < checked["checks"]["recorded"] <= TOLERANCE
+    one, other = (Controller(made.manifest, graph) for graph in (made.onnx, nudged))
+    quiet = {s.name: np.zeros(s.size, np.float32) for s in made.manifest.signals}
+    carried = [export_module._difference(one.tick(quiet), other.tick(quiet)) for _ in range(200)]
+    assert max(carried) > TOLERANCE
+
+
+def test_a_memory_that_does_not_start_from_nothing_is_not_exported(exported, tmp_path, monkeypatch):
+    """A controller forgets everything before its first tick."""
+    memory = Actor.memory
+    monkeypatch.setattr(Actor, "memory", lambda self, n: memory(self, n) | {"action": torch.full((n, 12), 0.5)})
+    with pytest.raises(BadInput, match=r"differs from the policy by 0\.5 on recorded signals"):
+        exported.export(tmp_path / "a.controller")
 
 
 def test_a_policy_that_decides_by_its_signals_is_not_exported(exported, monkeypatch):

@@ -24,7 +24,7 @@ class Tuned:
 
 
 TUNED = {
-    "pendulum/swingup": Tuned((240_000, 120_000), minutes=1),
+    "pendulum/swingup": Tuned((240_000, 120_000), minutes=2),
     "cartpole/balance": Tuned((400_000, 200_000)),
     "crazyflie/hover": Tuned((900_000, 500_000), seconds=8.0, horizon=0.2, minutes=4),
     "go1/walk": Tuned((2_600_000, 1_300_000), minutes=10),

@@ -23,21 +23,11 @@ from isthmus.sim.actuators import FIELDS, Actuators, lag_keeps
 from isthmus.sim.delay import arrival, arrived, mean_target, read_late, sent_kept, steps_kept
 from isthmus.sim.features import remembered
 from isthmus.sim.robot import Robot, compile_spec
-from isthmus.sim.sources import at_rotors, column_sources, compact, target_joints, unrotate
+from isthmus.sim.sources import Joints, Sources, at_rotors, column_sources, compact, target_joints, unrotate
 from isthmus.sim.table import Forces
 
 SPEED_CEILING = 500.0
 """rad/s or m/s: a world in which anything moves faster has blown up."""
-
-
-def _spec(robot: Robot, edit: Callable[[mujoco.MjSpec], None] | None) -> mujoco.MjSpec:
-    """The robot's model, with the changes of an engine and of a ground of its own."""
-    spec = robot.spec()
-    if edit is not None:
-        edit(spec)
-    if robot.unit.ground:
-        ground.soften(spec)
-    return spec
 
 
 class Engine:
@@ -58,7 +48,7 @@ class Engine:
         self.robot, self.n = robot, n
         self.all = np.arange(n)
         target, signals = robot.contract.target, robot.contract.signals
-        spec = _spec(robot, edit)
+        spec = ground.spec_of(robot, edit)
         own = edit is None and not robot.unit.ground
         bare = robot.model if own else compile_spec(spec, robot.name)
         self.dt = float(bare.opt.timestep)
@@ -84,13 +74,7 @@ class Engine:
         self.joints = None if joints is None else (compact(joints[0]), compact(joints[1]))
         """Columns of qpos and qvel of the joints behind the targets, if they are joints; of rotors, if a gear parts the two."""
         self.compiled = compiled and native.control_callback() is not None
-        if self.compiled:
-            q, v = joints or ([0] * target.size, [0] * target.size)
-            flags = self.actuators.flags | (joints is not None) * 16
-            numbers = self.wiring.numeric(self.actuators.drive, flags, q, v, sources, self.forces.numbers())
-            wiring.add_to(spec, self.wiring.size, numbers)
-        else:
-            spec.nuserdata = self.wiring.size
+        self._make_room(spec, sources, joints)
         self.model = compile_spec(spec, robot.name)
 
         self.batch = Batch(self.model, n, nthread=threads)
@@ -103,9 +87,8 @@ class Engine:
         self._felt = self.batch.bind("sensordata") if self.model.nsensordata else np.zeros((n, 0))
         self.sensordata = self._felt.copy() if self._sensed else self._felt
         """What the model's own sensors felt in the last physics step; a row of its own where signals are made of it."""
-        self._kept = {name: self.batch.bind(name) for name in _STATE} | (
-            {"sensordata": self.sensordata} if self._sensed else {}
-        )
+        self._kept = {name: self.batch.bind(name) for name in _STATE}
+        self._kept |= {"sensordata": self.sensordata} if self._sensed else {}
         self.view = self.wiring.views(self.batch.bind("userdata"))
         self._fields = {f: self.view[f"motor.{f}"] for f in FIELDS}
         self._motor_state = {f: self.view[f"state.{f}"] for f in wiring.STATES}
@@ -118,7 +101,16 @@ class Engine:
         self.apply(self.e, self.all)
         self.reset(self.all)
 
-    def _layout(self, model: mujoco.MjModel) -> tuple[list[tuple[str, list[int]]], tuple[list[int], list[int]] | None]:
+    def _make_room(self, spec: mujoco.MjSpec, sources: Sources, joints: Joints) -> None:
+        """Make room for what motors and sensors remember, and tell the motor law in C where all of it is."""
+        spec.nuserdata = self.wiring.size
+        if self.compiled:
+            q, v = joints or ([0] * self.wiring.motors, [0] * self.wiring.motors)
+            flags = self.actuators.flags | (joints is not None) * 16
+            numbers = self.wiring.numeric(self.actuators.drive, flags, q, v, sources, self.forces.numbers())
+            spec.add_numeric(name="isthmus", data=numbers, size=len(numbers))
+
+    def _layout(self, model: mujoco.MjModel) -> tuple[Sources, Joints]:
         """Where signals and the joints behind the targets are found: see `sources`."""
         sources, joints = column_sources(self.robot, model), target_joints(self.robot, model)
         if self.actuators.borrowed and (joints is None or not (model.dof_armature[joints[1]] > 0).all()):

@@ -7,7 +7,7 @@ and units that were found to walk on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,6 +118,16 @@ def floors(model: mujoco.MjModel) -> np.ndarray:
     """Geoms of the world that something can touch."""
     fixed = model.geom_bodyid == 0
     return np.flatnonzero(fixed & ((model.geom_contype != 0) | (model.geom_conaffinity != 0)))
+
+
+def spec_of(robot: Robot, edit: Callable[[mujoco.MjSpec], None] | None) -> mujoco.MjSpec:
+    """The robot's model, with the changes of an engine and of a ground of its own."""
+    spec = robot.spec()
+    if edit is not None:
+        edit(spec)
+    if robot.unit.ground:
+        soften(spec)
+    return spec
 
 
 def soften(spec: mujoco.MjSpec) -> None:

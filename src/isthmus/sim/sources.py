@@ -10,6 +10,10 @@ import numpy as np
 from isthmus.errors import BadInput, unknown
 from isthmus.sim.robot import Robot
 
+Sources = list[tuple[str, list[int]]]
+"""For each signal the array that it is in, and its columns there."""
+Joints = tuple[list[int], list[int]] | None
+"""Columns of qpos and qvel of the joints behind targets; None where targets are no joints."""
 _FREE = {
     "pos": ("qpos", 0, 3),
     "quat": ("qpos", 3, 4),
@@ -21,7 +25,7 @@ _FREE = {
 is what an accelerometer at the joint says: acceleration without gravity, in the body's frame."""
 
 
-def column_sources(robot: Robot, model: mujoco.MjModel) -> list[tuple[str, list[int]]]:
+def column_sources(robot: Robot, model: mujoco.MjModel) -> Sources:
     """For each signal, in the contract's order: the array (qpos, qvel, qacc or sensordata) and its columns there."""
     found = []
     for signal in robot.contract.signals:
@@ -35,7 +39,7 @@ def column_sources(robot: Robot, model: mujoco.MjModel) -> list[tuple[str, list[
     return found
 
 
-def at_rotors(sources: list[tuple[str, list[int]]], joints: tuple[list[int], list[int]]) -> list[tuple[str, list[int]]]:
+def at_rotors(sources: Sources, joints: tuple[list[int], list[int]]) -> Sources:
     """The same, with driven joints seen on the motor's side of their gears; `joints` as of `target_joints`."""
     driven = {("qpos", c): ("rotor", i) for i, c in enumerate(joints[0])}
     driven |= {("qvel", c): ("rotor_speed", i) for i, c in enumerate(joints[1])}
@@ -65,7 +69,7 @@ def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 _NEXT, _LAST = np.array([1, 2, 0]), np.array([2, 0, 1])
 
 
-def target_joints(robot: Robot, model: mujoco.MjModel) -> tuple[list[int], list[int]] | None:
+def target_joints(robot: Robot, model: mujoco.MjModel) -> Joints:
     """Columns of qpos and qvel of the joints behind the targets, or None where targets are not joints."""
     joints = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, name) for name in robot.contract.target.labels]
     if min(joints) < 0:

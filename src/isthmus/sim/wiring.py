@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import mujoco
 import numpy as np
 
 from isthmus.sim.actuators import FIELDS, SPRING_STEPS, STICTION_SPEED
+from isthmus.sim.sources import Sources
 
 MARK = 19150815.0
 TICK, LAST, ACTION_DELAY, SENSOR_DELAY, HEAD = range(5)
@@ -94,7 +94,7 @@ class Wiring:
         flags: int,
         q: list[int],
         v: list[int],
-        sources: list[tuple[str, list[int]]],
+        sources: Sources,
         forces: list[float],
     ) -> list[float]:
         """The description that motors.c reads from the model; signals as runs of consecutive columns, and learned forces."""
@@ -116,8 +116,3 @@ def _runs(columns: list[int]) -> list[tuple[int, int]]:
         else:
             runs.append((c, 1))
     return runs
-
-
-def add_to(spec: mujoco.MjSpec, size: int, numeric: list[float]) -> None:
-    spec.nuserdata = size
-    spec.add_numeric(name="isthmus", data=numeric, size=len(numeric))

@@ -26,6 +26,7 @@ from isthmus.sim.reality.missing import Missing
 from isthmus.sim.reality.reality import Reality
 from isthmus.sim.reality.sensors import SensorErrors
 from isthmus.sim.robot import Robot
+from isthmus.sim.sources import Joints, Sources
 from isthmus.sim.unit import Unit
 
 PERIOD = 0.002
@@ -97,7 +98,7 @@ class RealEngine(Engine):
         self.apply(np.tile(e, (n, 1)), self.all)
         self.reset(self.all)
 
-    def _layout(self, model: mujoco.MjModel) -> tuple[list[tuple[str, list[int]]], tuple[list[int], list[int]] | None]:
+    def _layout(self, model: mujoco.MjModel) -> tuple[Sources, Joints]:
         sources, joints = super()._layout(model)
         if self.gear is None or joints is None:
             return sources, joints
