@@ -9,6 +9,7 @@ import pytest
 from test_gap_residual import residual_of
 
 from isthmus.data.contract import Signal
+from isthmus.errors import BadInput
 from isthmus.gap.residual import Residual
 from isthmus.identify import pushed
 from isthmus.identify.plant import record, waves
@@ -125,16 +126,20 @@ def test_a_piece_that_fails_by_itself_says_nothing_about_a_push():
     assert np.array_equal(found[1], by_force(residual, e, starts(residual), [0], np.array([PUSH]))[1])
 
 
-def test_what_a_sensor_of_the_model_felt_survives_a_checkpoint():
+@pytest.mark.parametrize("compiled", [True, False])
+def test_what_a_sensor_of_the_model_felt_survives_a_checkpoint(compiled):
     robot = feeling()
     e = robot.space.nominal.copy()
     e[robot.space.index("sensor_delay")] = 0.02
-    one, other = (Engine(robot, 3, threads=1) for _ in range(2))
+    one, other = (Engine(robot, 3, threads=1, compiled=compiled) for _ in range(2))
     one.apply(np.tile(e, (3, 1)), one.all)
     one.reset(one.all, np.linspace(0.3, 2.0, 3)[:, None], np.zeros((3, 1)))
     for _ in range(5):
         one.step(np.full((3, 1), 0.3))
-    other.restore(one.state())
+    kept = one.state()
+    other.restore(kept)
+    with pytest.raises(BadInput, match="the saved state lacks sensordata"):
+        other.restore({name: values for name, values in kept.items() if name != "sensordata"})
     for _ in range(5):
         assert np.array_equal(one.noiseless(), other.noiseless())
         for engine in (one, other):

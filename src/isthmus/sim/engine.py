@@ -395,6 +395,8 @@ class Engine:
         return {name: np.array(here) for name, here in self._kept.items()} | {"e": self.e.copy()}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
+        if lacking := sorted({"e", *self._kept} - state.keys()):
+            raise BadInput(f"the saved state lacks {', '.join(lacking)}: another version of Isthmus wrote it; begin anew.")
         self.apply(state["e"], self.all)
         for name, here in self._kept.items():
             if state[name].shape != here.shape:
