@@ -316,7 +316,7 @@ def test_learning_with_a_blind_critic_stops_and_goes_on(tmp_path):
     """Its values come to explain the returns, and a checkpoint holds all of it."""
     settings = replace(SMALL, worlds=32, ticks=32, minibatch=256, step_size=3e-3)
     trainer = trainer_with(tmp_path / "a", False, settings=settings)
-    for _ in range(8):
+    for _ in range(14):
         trainer.iterate()
     batch, _ = trainer.collector.collect()
     with torch.no_grad():
