@@ -182,7 +182,9 @@ def table(rows: Rows) -> str:
 
 
 def _points(x: np.ndarray, unit: float = 100.0, digits: int = 0, inside: tuple[float, float] = (-np.inf, np.inf)) -> str:
-    """Mean and 95 % interval by Student's t, which ends where the values themselves must."""
+    """Mean and 95 % interval by Student's t, which ends where the values themselves must; of a single value, that alone."""
+    if len(x) == 1:
+        return f"{unit * x[0]:.{digits}f}"
     value, low, high = (f"{unit * y:.{digits}f}" for y in np.clip(spread(x), *inside))
     return f"{value} ({low} to {high})"
 
