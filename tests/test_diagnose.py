@@ -160,6 +160,24 @@ def anything(request) -> tuple[Robot, Track]:
     return robot, Track(0, 0.0, rng.standard_normal((5, robot.contract.target.size)), measured)
 
 
+def test_an_accelerometer_that_feels_one_g_is_not_in_another_unit(monkeypatch):
+    """However badly a robot that hardly moves agrees with its simulator: 96 m/s² would be worse."""
+    robot, rng = get_robot("go1"), np.random.default_rng(0)
+    measured = 0.1 * rng.standard_normal((40, robot.contract.width))
+    measured[:, robot.contract.slices()["quat"]] = [1.0, 0.0, 0.0, 0.0]
+    (of_accel,) = (m for m in mistakes(robot) if m.text == "accel is in g instead of m/s²")
+    compared = []
+    monkeypatch.setattr("isthmus.diagnose.wiring._pieces", lambda robot, found: compared.append(found[0].measured))
+    monkeypatch.setattr("isthmus.diagnose.wiring._scores", lambda robot, pieces, *rest: np.zeros(len(pieces)))
+    for felt, asked in ((9.8, False), (1.0, True)):
+        measured[:, robot.contract.slices()["accel"]] = [0.0, 0.0, felt]
+        track = Track(0, 0.0, np.zeros((40, robot.contract.target.size)), measured.copy())
+        compared.clear()
+        wiring(robot, [track], robot.prior.median())
+        assert any(np.array_equal(x, of_accel.undo(track).measured) for x in compared) is asked
+        assert len(compared) == len(list(mistakes(robot))) + 1 - (not asked)
+
+
 def test_every_mistake_that_is_its_own_opposite_undone_twice_is_nothing(anything):
     robot, track = anything
     for mistake in mistakes(robot):

@@ -16,7 +16,7 @@ from itertools import combinations
 import numpy as np
 
 from isthmus.data.contract import Contract, Signal
-from isthmus.data.units import factor
+from isthmus.data.units import GRAVITY, factor
 from isthmus.diagnose.base import Base
 from isthmus.diagnose.numbers import fitted
 from isthmus.errors import BadInput
@@ -43,6 +43,8 @@ STEPS = 5
 """Of the search for the starts of pieces: what needs more is not right."""
 REPEATED = 5.0
 """How many times ticks of a robot on its feet usually say the same."""
+WEIGHT = 3.0
+"""Times its weight that a robot feels at most as a rule, and of which it feels at least a part as large."""
 AT_MOST = 300.0
 """Of the noise: a prediction that is further off counts no more."""
 
@@ -72,6 +74,8 @@ def wiring(robot: Robot, found: Sequence[Track], e: np.ndarray, threads: int = 0
     cases: list[tuple[Mistake, Segments, np.ndarray]] = []
     for mistake in asked:
         undone = [mistake.undo(track) for track in found]
+        if mistake.kind == "unit" and weighed(robot, found) and not weighed(robot, undone):
+            continue
         try:
             cases.append((mistake, _pieces(robot, undone), floor(undone, components)))
         except BadInput:
@@ -89,6 +93,17 @@ def wiring(robot: Robot, found: Sequence[Track], e: np.ndarray, threads: int = 0
     gain = (scores[0] - scores) / (REPEATED if robot.feet else 1.0)
     found_so = [Undone(m, float(g)) for (m, _, _), g in zip(cases, gain, strict=True)]
     return sorted((u for u in found_so if u.evidence > 0), key=lambda u: -u.evidence)
+
+
+def weighed(robot: Robot, found: Sequence[Track]) -> bool:
+    """Whether an accelerometer, if there is one, feels about one g, as it does in its own unit."""
+    accel = spatial(robot).get("accel")
+    if accel is None:
+        return True
+    where = robot.contract.slices()[accel]
+    felt = np.linalg.norm(np.concatenate([track.measured[:, where] for track in found]), axis=1)
+    felt = felt[np.isfinite(felt)]
+    return not len(felt) or bool(1 / WEIGHT < np.median(felt) / float(GRAVITY) < WEIGHT)
 
 
 def compared(
