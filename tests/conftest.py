@@ -66,7 +66,7 @@ def targets():
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
     """A controller that was exported from a policy for go1, with the policy and its run."""
-    from exporting import Exported
+    from support.controllers import Exported
 
     return Exported(tmp_path_factory.mktemp("exported"))
 
@@ -74,9 +74,8 @@ def exported(tmp_path_factory):
 @pytest.fixture(scope="session")
 def walk():
     """A policy for go1 that stands, and its controller: its actions are tiny."""
-    from deploying import make
-
     from isthmus.tasks import get_task
+    from support.deployments import make
 
     return make(get_task("go1/walk"))
 

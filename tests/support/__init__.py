@@ -1,0 +1,1 @@
+"""What tests share: episodes, controllers, robots and runs of one on the other."""

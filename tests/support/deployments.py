@@ -1,0 +1,130 @@
+"""Policies that nobody trained, robots that remember what they were told, and runs of one on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from isthmus.data.contract import Contract
+from isthmus.data.episode import Episode
+from isthmus.data.recording import read
+from isthmus.deploy.controller import Controller, Manifest
+from isthmus.deploy.link import Command, Identity, Packet
+from isthmus.deploy.links.inprocess import Body, InProcess
+from isthmus.deploy.operator import Operator
+from isthmus.deploy.preflight import Check, preflight
+from isthmus.deploy.runtime import Outcome
+from isthmus.learn import export
+from isthmus.learn.actor import Actor, Shape
+from isthmus.learn.runs import Plan, Run
+from isthmus.robots import get_robot
+from isthmus.sim.reality.faults import Wires
+from isthmus.sim.reality.tables import Faults
+from isthmus.tasks.task import Task
+from isthmus.world.inertia import quat_to_mat
+from support import lockstep
+from support.contracts import GRAVITY
+from support.virtual_robots import GO1, virtual
+
+
+@dataclass(frozen=True)
+class Made:
+    """An actor as training has it, and the graph as export writes it."""
+
+    run: Run
+    actor: Actor
+    onnx: bytes
+    manifest: Manifest
+
+    @property
+    def controller(self) -> Controller:
+        return Controller(self.manifest, self.onnx)
+
+
+def make(task: Task, prepare: Callable[[Actor], None] = lambda actor: None, mirrored: bool = True) -> Made:
+    torch.manual_seed(0)
+    actor = Actor(Shape.of(task, (16,), mirrored))
+    with torch.no_grad():
+        prepare(actor)
+    run = Run(Path(), Plan(task.name), task, task.robot.prior, {"hash": "0" * 64})
+    data = export.graph_bytes(actor)
+    return Made(run, actor, data, export.manifest_of(run, actor, data))
+
+
+class Watched:
+    """A robot that remembers what it was told. What it says and hears may pass through a bridge that changes it."""
+
+    def __init__(
+        self,
+        body: Body,
+        contract: Contract | None = None,
+        say: Callable[[Packet], list[Packet]] = lambda packet: [packet],
+        hear: Callable[[Command], Command] = lambda command: command,
+    ):
+        self.body, self.period, self.say, self.hear = body, body.period, say, hear
+        self.contract = contract or body.identity.contract
+        self.commands: list[Command] = []
+
+    @property
+    def identity(self) -> Identity:
+        return replace(self.body.identity, contract=self.contract)
+
+    def command(self, command: Command) -> None:
+        self.commands.append(command)
+        self.body.command(self.hear(command))
+
+    def advance(self) -> list[Packet]:
+        return [said for packet in self.body.advance() for said in self.say(packet)]
+
+
+def real(start: np.ndarray | None = None, robot: str = "go1", **tables) -> Watched:
+    """A virtual robot with a reality of these tables."""
+    return Watched(virtual(get_robot(robot), start=start, **tables))
+
+
+class Still:
+    """go1 at rest in its default pose on ground that is tilted by a quaternion, behind the wires of `faults`."""
+
+    period = 0.002
+
+    def __init__(self, quat: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0), pace: float = 1.0, faults: Faults | None = None):
+        quat_ = np.array(quat) / np.linalg.norm(quat)
+        up = quat_to_mat(quat_[None])[0].T @ [0.0, 0.0, GRAVITY]
+        sensed = np.concatenate([GO1.default, np.zeros(12), np.zeros(3), quat_, up])
+        self.values = Wires(faults or Faults(), GO1.contract).signals(sensed[None])[0]
+        self.pace, self.count = pace, 0
+        self.identity = Identity(GO1.contract, "still", GO1.model_hash, "idle", 0.1)
+
+    def command(self, command: Command) -> None:
+        pass
+
+    def advance(self) -> list[Packet]:
+        self.count += 1
+        return [Packet(self.count, self.count * self.period * self.pace, "idle", self.values.copy())]
+
+
+def look(made: Made, body: Watched) -> list[Check]:
+    """The checks of a preflight, in which no command is ever sent."""
+    found, flight = preflight(made.controller, InProcess(body), Operator(made.manifest.operator).at(0.0))
+    assert body.commands == []
+    assert (flight is not None) == all(c.ok for c in found)
+    return found
+
+
+def failed(made: Made, body: Watched) -> dict[str, str]:
+    """Checks that failed, and what they say."""
+    return {c.name: c.text for c in look(made, body) if not c.ok}
+
+
+def fly(made: Made, body: Watched, seconds: float, path: Path | None = None, link: InProcess | None = None) -> Outcome:
+    """A whole run on a robot that passes preflight."""
+    return lockstep.fly(made.controller, body, seconds, path, link=lambda body: link or InProcess(body))[0]
+
+
+def recorded(made: Made, body: Watched, seconds: float, path: Path) -> tuple[Outcome, Episode]:
+    outcome = fly(made, body, seconds, path)
+    return outcome, read(path)
