@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from isthmus.sim.reality.families import unmodelled
-from isthmus.sim.reality.reality import Reality
-from isthmus.tasks import get_task
+from isthmus.sim.reality.hidden import unmodelled_draws
+from isthmus.sim.reality.reality_file import Reality
+from isthmus.tasks.catalogue import get_task
 
 METHODS = {
     "nominal": ("--width", "0"),
@@ -117,7 +117,7 @@ def compare(task: str, methods: list[str], seeds: list[int], folder: Path, do) -
 def draw(task: str, folder: Path) -> None:
     """Write realities: the numbers of a world from the task's prior, and one kind of missing physics."""
     robot = get_task(task).robot
-    laws = unmodelled(robot)
+    laws = unmodelled_draws(robot)
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.toml"):
         old.unlink()

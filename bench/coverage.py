@@ -26,20 +26,20 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from isthmus.data.contract import Law
+from isthmus.core.errors import BadInput
+from isthmus.core.statistics import Rate
+from isthmus.data.contract import AffineFeedback
 from isthmus.data.episode import Episode
-from isthmus.data.rate import Rate
-from isthmus.errors import BadInput
-from isthmus.identify.courses import Driver, Walks, Waves
-from isthmus.identify.fit import Fit
-from isthmus.identify.plant import driven, record, waves
-from isthmus.identify.sample import sample
-from isthmus.identify.search import When, best_fit, left
-from isthmus.identify.study import Posterior, prepare
 from isthmus.learn import runs
+from isthmus.real2sim.identify.excitation_signals import CommandSteps, Driver, Multisine
+from isthmus.real2sim.identify.fit import Fit
+from isthmus.real2sim.identify.global_restart import RestartPolicy, fit_with_restart, unexplained_noise_ratio
+from isthmus.real2sim.identify.identify import PosteriorKind, prepare_segments
+from isthmus.real2sim.identify.posterior_samples import sample_posterior
 from isthmus.robots import get_robot
-from isthmus.robots.crazyflie import HEIGHT, HOVER, MOTORS, PLACE, TURN
+from isthmus.robots.crazyflie import HOME_HEIGHT, HOVER_THRUST, MOTORS, ROTOR_POSITION_SIGNS, YAW_MOMENT_SIGNS
 from isthmus.sim.robot import Robot
+from isthmus.sim.simulate_recording import random_multisine, record_driver, record_targets
 
 LEVEL = 0.9
 ENOUGH = 200.0
@@ -50,8 +50,8 @@ ENOUGH = 200.0
 class Settings:
     robot: str
     seconds: float
-    posterior: Posterior = "gauss"
-    search: When = "auto"
+    posterior: PosteriorKind = "gauss"
+    search: RestartPolicy = "auto"
     walker: str = ""
     """Run of a walking policy, which then moves the robot."""
 
@@ -59,23 +59,23 @@ class Settings:
 # Experiments ---------------------------------------------------------------------------------------------------
 
 
-def _cart() -> Law:
+def _cart() -> AffineFeedback:
     """Keeps the cart on its track: 4 N/m and 3 N·s/m."""
-    return Law((0.0,), {"cart_pos": ((-4.0,),), "cart_vel": ((-3.0,),)})
+    return AffineFeedback((0.0,), {"cart_pos": ((-4.0,),), "cart_vel": ((-3.0,),)})
 
 
-def hover() -> Law:
+def hover() -> AffineFeedback:
     """Keeps a crazyflie upright, facing forward and within a metre of its place; heavy or weak ones hang lower."""
-    total, turn = 0.3 * HOVER, 0.15 * HOVER
+    total, turn = 0.3 * HOVER_THRUST, 0.15 * HOVER_THRUST
     position, velocity, quat, gyro = [], [], [], []
     for m in MOTORS:
-        ahead, left, yaw = PLACE[m][0] * turn, PLACE[m][1] * turn, TURN[m] * turn
+        ahead, left, yaw = ROTOR_POSITION_SIGNS[m][0] * turn, ROTOR_POSITION_SIGNS[m][1] * turn, YAW_MOMENT_SIGNS[m] * turn
         position.append((0.09 * ahead, 0.09 * left, -2.5 * total))
         velocity.append((0.135 * ahead, 0.135 * left, -1.5 * total))
         quat.append((0.0, -1.8 * left, 1.8 * ahead, -1.0 * yaw))
         gyro.append((-0.18 * left, 0.18 * ahead, -0.3 * yaw))
     gains = {"position": position, "velocity": velocity, "quat": quat, "gyro": gyro}
-    return Law((2.5 * total * HEIGHT,) * 4, {name: tuple(rows) for name, rows in gains.items()})
+    return AffineFeedback((2.5 * total * HOME_HEIGHT,) * 4, {name: tuple(rows) for name, rows in gains.items()})
 
 
 @dataclass(frozen=True)
@@ -84,15 +84,17 @@ class Experiment:
     """That tell enough, and that 200 fits of can be waited for."""
     targets: Callable[[Robot, float, int], np.ndarray]
     """(T, m) of a robot, seconds and a seed."""
-    law: Law | None = None
+    law: AffineFeedback | None = None
 
 
 EXPERIMENTS = {
-    "pendulum": Experiment(8.0, lambda robot, seconds, seed: Waves(robot, seconds).chirp()),
-    "cartpole": Experiment(6.0, lambda robot, seconds, seed: Waves(robot, seconds).chirp(low=0.5, part=0.3), _cart()),
-    "crazyflie": Experiment(3.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.015), hover()),
-    "go1": Experiment(4.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.04)),
-    "held:go1": Experiment(2.0, lambda robot, seconds, seed: waves(robot, seconds, seed, size=0.15)),
+    "pendulum": Experiment(8.0, lambda robot, seconds, seed: Multisine(robot, seconds).chirp()),
+    "cartpole": Experiment(
+        6.0, lambda robot, seconds, seed: Multisine(robot, seconds).chirp(low=0.5, amplitude_share=0.3), _cart()
+    ),
+    "crazyflie": Experiment(3.0, lambda robot, seconds, seed: random_multisine(robot, seconds, seed, size=0.015), hover()),
+    "go1": Experiment(4.0, lambda robot, seconds, seed: random_multisine(robot, seconds, seed, size=0.04)),
+    "held:go1": Experiment(2.0, lambda robot, seconds, seed: random_multisine(robot, seconds, seed, size=0.15)),
 }
 """By robot. go1 is held with its legs in the air, stands and sways, or walks."""
 
@@ -106,21 +108,21 @@ def planted(settings: Settings, seed: int) -> tuple[Robot, np.ndarray, Episode]:
     experiment = EXPERIMENTS[settings.robot]
     if settings.walker:
         return robot, e, walked(robot, e, settings, seed)
-    return robot, e, record(robot, e, experiment.targets(robot, settings.seconds, seed), seed + 1, experiment.law)
+    return robot, e, record_targets(robot, e, experiment.targets(robot, settings.seconds, seed), seed + 1, experiment.law)
 
 
 def walked(robot: Robot, e: np.ndarray, settings: Settings, seed: int) -> Episode:
     """The robot in the world e under a walking policy, with commands drawn at random."""
     rng = np.random.default_rng([seed, 2])
     drive = walking(Path(settings.walker), settings.seconds, rng)
-    return driven(robot, e, drive, round(settings.seconds * robot.contract.rate), rng)
+    return record_driver(robot, e, drive, round(settings.seconds * robot.contract.rate), rng)
 
 
 def walking(folder: Path, seconds: float, rng: np.random.Generator) -> Driver:
     """The policy of a run, with commands drawn at random."""
     run = runs.load(folder)
-    course = Walks(runs.load_actor(run), run.task, seconds)
-    return course.drive(course(rng.standard_normal((1, course.size))))
+    course = CommandSteps(runs.load_actor(run), run.task, seconds)
+    return course.drive(course(rng.standard_normal((1, course.coefficient_count))))
 
 
 # One draw ------------------------------------------------------------------------------------------------------
@@ -131,19 +133,24 @@ def one(settings: Settings, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
     robot, e, episode = planted(settings, seed)
     try:
-        parts = prepare(robot, [episode], robot.prior, threads=1)
-        given = (parts.robot, parts.train, robot.prior, parts.floor)
-        found, looked = best_fit(*given, when=settings.search, seed=seed, threads=1)
+        parts = prepare_segments(robot, [episode], robot.prior, threads=1)
+        given = (parts.robot, parts.train, robot.prior, parts.noise_floor)
+        found, looked = fit_with_restart(*given, policy=settings.search, seed=seed, threads=1)
         if settings.posterior == "sample":
-            found = sample(parts.robot, parts.train, found, robot.prior, seed, ENOUGH, threads=1)
+            found = sample_posterior(parts.robot, parts.train, found, robot.prior, seed, ENOUGH, threads=1)
     except BadInput as error:
         return {"seed": seed, "error": str(error)}
     truth = e[[robot.space.index(name) for name in found.space.names]]
-    row = {"seed": seed, "left": left(found, parts.floor), "ahead": parts.ahead, "segments": len(parts.train)}
+    row = {
+        "seed": seed,
+        "left": unexplained_noise_ratio(found, parts.noise_floor),
+        "ahead": parts.horizon_seconds,
+        "segments": len(parts.train),
+    }
     row |= {"looked": asdict(looked) if looked else None}
-    row |= {"parameters": judged(replace(found, draws=None), truth)}
-    if found.draws is not None:
-        draws = found.draws
+    row |= {"parameters": judged(replace(found, samples=None), truth)}
+    if found.samples is not None:
+        draws = found.samples
         row |= {"sampled": judged(found, truth), "ess": draws.ess, "acceptance": draws.acceptance, "rhat": draws.rhat}
     return row | {"seconds": time.perf_counter() - began}
 
@@ -151,8 +158,8 @@ def one(settings: Settings, seed: int) -> dict[str, Any]:
 def judged(found: Fit, truth: np.ndarray) -> dict[str, dict[str, float]]:
     """Per parameter the truth, (d,), its interval, and the share of the belief that lies below the truth."""
     z = found.space.unconstrained(truth)
-    if found.draws is not None:
-        rank = (found.draws.z < z).mean(axis=0)
+    if found.samples is not None:
+        rank = (found.samples.z < z).mean(axis=0)
     else:
         rank = ndtr((z - found.z) / np.sqrt(np.diag(found.covariance)))
     out = {}
@@ -174,9 +181,9 @@ def counted(rows: Iterable[dict[str, Any]], which: str) -> dict[str, Any]:
     hits = [{n: p["low"] <= p["truth"] <= p["high"] for n, p in row[which].items()} for row in rows if which in row]
     if not hits:
         return {}
-    each = {name: Rate.of(sum(h[name] for h in hits), len(hits)) for name in hits[0]}
+    each = {name: Rate.from_counts(sum(h[name] for h in hits), len(hits)) for name in hits[0]}
     by_draw = [float(np.mean(list(h.values()))) for h in hits]
-    total = Rate.of(sum(sum(h.values()) for h in hits), sum(map(len, hits)))
+    total = Rate.from_counts(sum(sum(h.values()) for h in hits), sum(map(len, hits)))
     spread = float(np.std(by_draw, ddof=1) / np.sqrt(len(hits))) if len(hits) > 1 else float("nan")
     return {"parameters": {n: asdict(r) for n, r in each.items()}, "total": asdict(total), "spread": spread, "draws": len(hits)}
 

@@ -14,14 +14,14 @@ from types import SimpleNamespace
 import numpy as np
 
 from bench.speed import Row
-from isthmus.data.recording import Writer
-from isthmus.deploy.controller import Controller, save
-from isthmus.deploy.guard import Guard
-from isthmus.deploy.link import Packet
-from isthmus.deploy.operator import Operator
+from isthmus.data.mcap.writer import EpisodeWriter
+from isthmus.deploy.command_schedule import CommandSchedule
+from isthmus.deploy.controller import Controller, save_controller
+from isthmus.deploy.guard.guard import Guard
+from isthmus.deploy.links.link import Packet
 from isthmus.deploy.preflight import preflight
 from isthmus.deploy.recorder import Recorder
-from isthmus.deploy.runtime import STATUS, Loop, Outcome
+from isthmus.deploy.runtime import STATUS_COLUMNS, ControlLoop, RunResult
 
 TICKS = 20_000
 RATE, SECONDS = 500.0, 60.0
@@ -53,19 +53,19 @@ def measure(seconds: float = SECONDS) -> tuple[list[Row], list[str]]:
             Row(f"{head}: deadlines missed, %", asked, f"{100 * o.missed.rate:.3f}"),
             Row("… by a loop that does nothing, before and after, %", "", f"{100 * run.before:.3f}, {100 * run.after:.3f}"),
             Row("… time that the hypervisor took from this machine meanwhile, %", "", f"{100 * run.stolen:.1f}"),
-            Row("… woke late, median and 99.9th percentile, µs", "", f"{us(o.late, 0.5)}, {us(o.late, 0.999)}"),
-            Row("… read, policy, guard, write, the same, µs", "", f"{us(o.compute, 0.5)}, {us(o.compute, 0.999)}"),
-            Row("… seconds of computing per second", "", f"{o.compute.sum() / run.seconds:.3f}"),
-            Row("… ticks missing from its recording", "", f"{o.lost}"),
+            Row("… woke late, median and 99.9th percentile, µs", "", f"{us(o.wake_latency, 0.5)}, {us(o.wake_latency, 0.999)}"),
+            Row("… read, policy, guard, write, the same, µs", "", f"{us(o.compute_time, 0.5)}, {us(o.compute_time, 0.999)}"),
+            Row("… seconds of computing per second", "", f"{o.compute_time.sum() / run.seconds:.3f}"),
+            Row("… ticks missing from its recording", "", f"{o.lost_ticks}"),
         ]
-    return rows, histogram(fast.outcome.late)
+    return rows, histogram(fast.outcome.wake_latency)
 
 
 @dataclass(frozen=True)
 class Measured:
     rate: float
     seconds: float
-    outcome: Outcome
+    outcome: RunResult
     before: float
     after: float
     """Share of deadlines missed by a loop that does nothing."""
@@ -104,7 +104,7 @@ def histogram(late: np.ndarray) -> list[str]:
 
 def at_rate(rate: float):
     """go1 and its task, with a control loop at another rate."""
-    from isthmus.tasks import get_task
+    from isthmus.tasks.catalogue import get_task
 
     task = get_task("go1/walk")
     robot = replace(task.robot, contract=replace(task.robot.contract, rate=rate))
@@ -113,15 +113,15 @@ def at_rate(rate: float):
 
 def export_at(rate: float, path: Path) -> None:
     """A controller of the size that go1/walk trains, fresh: the arithmetic is the same."""
-    from isthmus.learn.actor import Actor, Shape
-    from isthmus.learn.export import graph_bytes, manifest_of
+    from isthmus.learn.policies.actor import Actor, ActorSpec
+    from isthmus.learn.policies.export import graph_bytes, make_manifest
     from isthmus.learn.recipes import recipe
 
     task = at_rate(rate)
-    actor = Actor(Shape.of(task, recipe("go1/walk").hidden)).eval()
+    actor = Actor(ActorSpec.for_task(task, recipe("go1/walk").hidden)).eval()
     onnx = graph_bytes(actor)
     run = SimpleNamespace(task=task, belief=task.robot.prior, record={"hash": ""})
-    save(path, manifest_of(run, actor, onnx), onnx)
+    save_controller(path, make_manifest(run, actor, onnx), onnx)
 
 
 def ticks(controller: Controller) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -132,8 +132,8 @@ def ticks(controller: Controller) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     values = np.zeros(m.robot.width)
     at = m.robot.slices()
     values[at["joint_pos"]], values[at["quat"].start] = m.default, 1.0
-    guard.see([Packet(0, 0.0, "track", values)], 0.0)
-    guard.begin(0.0, 1 / RATE)
+    guard.receive([Packet(0, 0.0, "track", values)], 0.0)
+    guard.start(0.0, 1 / RATE)
     wanted = np.array(m.default)
     found: list[list[float]] = [[], [], []]
     clock = time.perf_counter
@@ -145,8 +145,8 @@ def ticks(controller: Controller) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         one = clock()
         controller._session.run_with_iobinding(controller._bindings[0])
         two = clock()
-        guard.see([Packet(k, k / RATE, "track", noisy)], k / RATE)
-        guard.deadline(False)
+        guard.receive([Packet(k, k / RATE, "track", noisy)], k / RATE)
+        guard.note_deadline(False)
         guard.decide(wanted, k / RATE)
         three = clock()
         for list_, spent in zip(found, (one - start, two - one, three - two), strict=True):
@@ -183,19 +183,19 @@ def idle(rate: float, seconds: float) -> float:
     return late / k
 
 
-def over_zenoh(controller: Controller, endpoint: str, record: Path, seconds: float) -> Outcome:
+def over_zenoh(controller: Controller, endpoint: str, record: Path, seconds: float) -> RunResult:
     """A run against a virtual robot in its own process, recorded."""
-    from isthmus.deploy.links.zenoh_link import ZenohLink
+    from isthmus.deploy.links.zenoh import ZenohLink
 
     link = ZenohLink(endpoint)
     try:
         link.identity(30.0)
-        operator = Operator(controller.manifest.operator)
-        checks, flight = preflight(controller, link, operator.at(0.0))
+        operator = CommandSchedule(controller.manifest.operator)
+        checks, flight = preflight(controller, link, operator.values_at(0.0))
         assert flight is not None, [c for c in checks if not c.ok]
-        recorder = Recorder(Writer(record, flight.identity.contract, controller.manifest.operator, STATUS, {}))
-        outcome = Loop(controller, link, flight, operator, recorder).run(seconds)
-        assert outcome.ended == "done", outcome.why
+        recorder = Recorder(EpisodeWriter(record, flight.identity.contract, controller.manifest.operator, STATUS_COLUMNS, {}))
+        outcome = ControlLoop(controller, link, flight, operator, recorder).run(seconds)
+        assert outcome.status == "done", outcome.reason
         return outcome
     finally:
         link.close()
@@ -203,7 +203,7 @@ def over_zenoh(controller: Controller, endpoint: str, record: Path, seconds: flo
 
 def serve(endpoint: str, rate: float) -> None:
     """The robot's process."""
-    from isthmus.deploy.links.zenoh_link import ZenohRobot
+    from isthmus.deploy.links.zenoh import ZenohRobot
     from isthmus.sim.reality import Reality, VirtualRobot
 
     robot = at_rate(rate).robot

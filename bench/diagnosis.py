@@ -1,4 +1,4 @@
-"""Does `isthmus gap` name the right cause? Recordings of virtual robots with hidden realities, diagnosed and counted.
+"""Does `isthmus diagnose` name the right cause? Recordings of virtual robots with hidden realities, diagnosed and counted.
 
     python -m bench.diagnosis cases -o runs/diagnosis --seeds 0 9          record them; policies are trained where missing
     python -m bench.diagnosis evidence -o runs/diagnosis --seeds 0 9       what each recording shows
@@ -23,24 +23,32 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
-from isthmus.cli.run_ import recorder_of
-from isthmus.data.reader import read
+from isthmus.cli.run_ import recorder_for
+from isthmus.core.errors import BadInput
+from isthmus.core.files import atomic_write
+from isthmus.data.mcap.reader import read_episode
+from isthmus.deploy.command_schedule import CommandSchedule
 from isthmus.deploy.controller import Controller
-from isthmus.deploy.fit import Fit
-from isthmus.deploy.guard import Guard
-from isthmus.deploy.links.inprocess import InProcess
-from isthmus.deploy.operator import Operator
-from isthmus.deploy.preflight import Flight, preflight
-from isthmus.deploy.runtime import Loop
-from isthmus.diagnose.evidence import Evidence, gather
-from isthmus.diagnose.judge import AS_BELIEVED, CAUSES, TOLD, WEIGHTS, Weights, judge, probabilities
-from isthmus.errors import BadInput
-from isthmus.files import atomic_write
-from isthmus.gap.suspect import suspect
+from isthmus.deploy.guard.guard import Guard
+from isthmus.deploy.links.in_process import InProcessLink
+from isthmus.deploy.preflight import PreparedRobot, preflight
+from isthmus.deploy.runtime import ControlLoop
+from isthmus.deploy.signal_map import SignalMap
+from isthmus.real2sim.diagnose.evidence import Evidence, gather_evidence
+from isthmus.real2sim.diagnose.verdict import (
+    AS_BELIEVED_CAUSES,
+    CAUSES,
+    MEASURED_CAUSES,
+    WEIGHTS,
+    Weights,
+    cause_probabilities,
+    rank_causes,
+)
+from isthmus.real2sim.prepare.checks.recording_checks import check
 from isthmus.sim.reality import Reality, VirtualRobot
-from isthmus.sim.reality.engine import PERIOD
-from isthmus.sim.reality.families import hidden
-from isthmus.tasks import get_task
+from isthmus.sim.reality.hidden import hidden
+from isthmus.sim.reality.simulation import PACKET_PERIOD
+from isthmus.tasks.catalogue import get_task
 
 TASKS = {"pendulum": "pendulum/swingup", "crazyflie": "crazyflie/hover", "go1": "go1/walk"}
 FAMILIES = ("nominal", "parametric-inside", "parametric-outside", "unmodelled", "wiring", "link", "sensors", "mixed")
@@ -113,18 +121,20 @@ def record(case: Case) -> None:
     robot = get_task(TASKS[case.robot]).robot
     body = VirtualRobot(robot, case.reality, unit=f"virtual-{case.seed}")
     asked = commands(case.robot, np.random.default_rng(case.seed))
-    link, operator = InProcess(body), Operator(controller.manifest.operator, asked)
-    checks, flight = preflight(controller, link, operator.at(0.0))
+    link, operator = InProcessLink(body), CommandSchedule(controller.manifest.operator, asked)
+    checks, flight = preflight(controller, link, operator.values_at(0.0))
     refused = [c.name for c in checks if not c.ok]
     if flight is None:
-        fit = Fit.by_name(controller.manifest, robot.contract)
-        flight = Flight(body.identity, fit, Guard(robot.contract, np.array(controller.manifest.default)[fit.target]), PERIOD)
+        fit = SignalMap.by_name(controller.manifest, robot.contract)
+        flight = PreparedRobot(
+            body.identity, fit, Guard(robot.contract, np.array(controller.manifest.default)[fit.target_order]), PACKET_PERIOD
+        )
     case.recording.parent.mkdir(parents=True, exist_ok=True)
     waiting = case.recording.with_suffix(".part")
-    loop = Loop(controller, link, flight, operator, recorder_of(waiting, controller, flight))
+    loop = ControlLoop(controller, link, flight, operator, recorder_for(waiting, controller, flight))
     outcome = loop.run(SECONDS)
     waiting.replace(case.recording)
-    about = {"ended": outcome.ended, "why": outcome.why, "seconds": outcome.seconds, "refused": refused}
+    about = {"ended": outcome.status, "why": outcome.reason, "seconds": outcome.seconds, "refused": refused}
     atomic_write(case.about, json.dumps(about | {"truth": truth(case), "reality": case.reality.to_dict()}, indent=1).encode())
 
 
@@ -133,9 +143,9 @@ def show(case: Case, threads: int) -> None:
     controller, task = controller_of(case.robot, case.folder), get_task(TASKS[case.robot])
     began = time.perf_counter()
     try:
-        episodes = [read(case.recording)]
-        findings = suspect(task.robot, episodes)
-        found = gather(task.robot, controller, episodes, task.robot.prior, findings, threads).to_dict()
+        episodes = [read_episode(case.recording)]
+        findings = check(task.robot, episodes)
+        found = gather_evidence(task.robot, controller, episodes, task.robot.prior, findings, threads).to_dict()
     except (BadInput, np.linalg.LinAlgError) as error:
         found = {"error": str(error)}
     case.evidence.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +184,7 @@ def truth(case: Case) -> dict[str, list[str]]:
 
 def right(case: Case, evidence: Evidence) -> tuple[str, ...]:
     """Causes that are right to name with the explanation that the evidence has for each."""
-    named = {cause: next((c.name for c in evidence.clues if c.cause == cause), "") for cause in CAUSES}
+    named = {cause: next((c.name for c in evidence.explanations if c.cause == cause), "") for cause in CAUSES}
     return tuple(c for c, words in truth(case).items() if not words or any(named[c].startswith(w) for w in words))
 
 
@@ -222,10 +232,10 @@ def judged(case: Case, weights: Weights = WEIGHTS) -> Judged:
     if "error" in data:
         return Judged(case, tuple(truth(case)), None, 0.0, "", data["seconds"])
     evidence = Evidence.from_dict(data)
-    verdict = judge(evidence, weights)
-    top = verdict.hypotheses[0]
-    named = top.clue.name if top.clue else ""
-    return Judged(case, right(case, evidence), verdict.cause, top.p, top.cause, data["seconds"], named)
+    verdict = rank_causes(evidence, weights)
+    top = verdict.ranked_causes[0]
+    named = top.explanation.name if top.explanation else ""
+    return Judged(case, right(case, evidence), verdict.cause, top.probability, top.cause, data["seconds"], named)
 
 
 def tune(wanted: list[Case]) -> Weights:
@@ -238,12 +248,12 @@ def tune(wanted: list[Case]) -> Weights:
     start = _packed(WEIGHTS)
 
     def cost(x: np.ndarray) -> float:
-        likely = [float(probabilities(evidence, _weights(x)) @ true) for evidence, true in known]
+        likely = [float(cause_probabilities(evidence, _weights(x)) @ true) for evidence, true in known]
         return NEAR * float(((x - start) ** 2).sum()) - float(np.log(SLIP + (1 - SLIP) * np.array(likely)).sum())
 
     found = minimize(cost, start, method="Powell", options={"maxiter": 12, "xtol": 1e-2, "ftol": 1e-4})
     print(f"{len(known)} cases: -log p of the truth {cost(start) / len(known):.3f} before, {found.fun / len(known):.3f} after")
-    said = np.array([probabilities(evidence, _weights(found.x)) for evidence, _ in known])
+    said = np.array([cause_probabilities(evidence, _weights(found.x)) for evidence, _ in known])
     table = mistaken(grouped(said), np.minimum(grouped(np.array([true for _, true in known])), 1.0))
     return replace(_weights(found.x), mistaken=tuple(tuple(map(float, row.round(4))) for row in table))
 
@@ -256,8 +266,8 @@ AS_SAID, AS_ANY = 1.0, 2.0
 
 def grouped(p: np.ndarray) -> np.ndarray:
     """(n, causes) -> (n, TOLD): causes of a robot as believed are one."""
-    believed = p[:, [CAUSES.index(c) for c in AS_BELIEVED]].sum(1)
-    return np.stack([believed, *(p[:, CAUSES.index(c)] for c in TOLD[1:])], axis=1)
+    believed = p[:, [CAUSES.index(c) for c in AS_BELIEVED_CAUSES]].sum(1)
+    return np.stack([believed, *(p[:, CAUSES.index(c)] for c in MEASURED_CAUSES[1:])], axis=1)
 
 
 def mistaken(said: np.ndarray, true: np.ndarray, rounds: int = 50) -> np.ndarray:
@@ -278,7 +288,7 @@ def mistaken(said: np.ndarray, true: np.ndarray, rounds: int = 50) -> np.ndarray
 
 def _packed(w: Weights) -> np.ndarray:
     odds = np.log(w.share / (1 - w.share))
-    return np.array([*np.log([w.slope, w.unit, w.cap, w.packets, w.rest, w.farthest]), odds, *w.bias])
+    return np.array([*np.log([w.slope, w.unit, w.cap, w.link_slope, w.unexplained_slope, w.max_noise_ratio]), odds, *w.bias])
 
 
 def _weights(x: np.ndarray) -> Weights:

@@ -23,14 +23,20 @@ from typing import Any
 import numpy as np
 
 from bench.coverage import EXPERIMENTS
-from isthmus.data.rate import Rate
-from isthmus.identify.fit import by_signal, fit, posterior
-from isthmus.identify.plant import record, waves
-from isthmus.identify.score import Score, Unit, look, score, told
-from isthmus.identify.study import prepare
-from isthmus.identify.watch import examine, name_it
+from isthmus.core.statistics import Rate
+from isthmus.real2sim.drift.drift import attribute, parameter_change_evidence
+from isthmus.real2sim.drift.score_statistics import (
+    DriftInputs,
+    ScoreStatistics,
+    drift_inputs,
+    recording_information,
+    score_recordings,
+)
+from isthmus.real2sim.identify.fit import fit, noise_by_signal, posterior_belief
+from isthmus.real2sim.identify.identify import prepare_segments
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot
+from isthmus.sim.simulate_recording import random_multisine, record_targets
 
 SECONDS, FITTED, BEFORE, AFTER, DRAWN = 2.0, 3, 8, 8, 500
 """Of a recording; recordings fitted to, before and after a change; drawn scores per twin."""
@@ -52,49 +58,51 @@ CHANGES: dict[str, tuple[tuple[str, str, float], ...]] = {
 
 def _recorded(robot: Robot, e: np.ndarray, seeds: range):
     size, law = (0.3, None) if robot.name == "pendulum" else (0.15, EXPERIMENTS[robot.name].law)
-    return [record(robot, e, waves(robot, SECONDS, seed, size), seed, law) for seed in seeds]
+    return [record_targets(robot, e, random_multisine(robot, SECONDS, seed, size), seed, law) for seed in seeds]
 
 
-def _joined(a: Score, b: Score) -> Score:
-    return Score(*(np.concatenate([getattr(a, f), getattr(b, f)]) for f in Score.__dataclass_fields__))
+def _joined(a: ScoreStatistics, b: ScoreStatistics) -> ScoreStatistics:
+    return ScoreStatistics(*(np.concatenate([getattr(a, f), getattr(b, f)]) for f in ScoreStatistics.__dataclass_fields__))
 
 
 def rows(name: str, seed: int) -> Iterator[dict[str, Any]]:
     robot, rng = get_robot(name), np.random.default_rng([seed, 7])
     e = robot.prior.sample(rng, 1)[0]
-    parts = prepare(robot, _recorded(robot, e, range(1000, 1000 + FITTED)), robot.prior, threads=1)
-    found = fit(parts.robot, parts.train, robot.prior, parts.floor, rounds=2, threads=1)
-    belief, left = posterior(robot, found, robot.prior), by_signal(robot, found.noise)
+    parts = prepare_segments(robot, _recorded(robot, e, range(1000, 1000 + FITTED)), robot.prior, threads=1)
+    found = fit(parts.robot, parts.train, robot.prior, parts.noise_floor, rounds=2, threads=1)
+    belief, left = posterior_belief(robot, found, robot.prior), noise_by_signal(robot, found.noise)
     base = _recorded(robot, e, range(BEFORE + AFTER))
-    unit = look(robot, base, belief, robot.prior, threads=1, left=left)
+    unit = drift_inputs(robot, base, belief, robot.prior, threads=1, unexplained_noise=left)
     began = time.perf_counter()
-    said, scores = told(unit), score(unit)
+    said, scores = recording_information(unit), score_recordings(unit)
     spent = (time.perf_counter() - began) / len(base)
     for stated in STATED:
         yield {"kind": "none", "stated": stated, **_quiet(unit, scores, said, stated), "seconds": spent}
     for stated in STATED:
         yield {"kind": "drawn", "stated": stated, **_drawn(unit, scores, said, stated, rng)}
-    before = Score(*(getattr(scores, f)[:BEFORE] for f in Score.__dataclass_fields__))
+    before = ScoreStatistics(*(getattr(scores, f)[:BEFORE] for f in ScoreStatistics.__dataclass_fields__))
     for what, shape, by in CHANGES[name]:
         yield {"kind": "change", "what": what, "shape": shape, "by": by} | _changed(
             robot, e, belief, unit, before, said, what, shape, by
         )
 
 
-def _quiet(unit: Unit, scores: Score, said: np.ndarray, stated: float) -> dict[str, Any]:
+def _quiet(unit: DriftInputs, scores: ScoreStatistics, said: np.ndarray, stated: float) -> dict[str, Any]:
     found = _earliest(unit, scores, said, stated)
     return {"alarms": int(found is not None), "recordings": len(scores.s) if found is None else found + 1}
 
 
-def _earliest(unit: Unit, scores: Score, said: np.ndarray, stated: float) -> int | None:
-    tests, threshold = examine(unit, scores, said, stated)
-    return min((at for t in tests.values() if (at := t.alarm(threshold)) is not None), default=None)
+def _earliest(unit: DriftInputs, scores: ScoreStatistics, said: np.ndarray, stated: float) -> int | None:
+    tests, threshold = parameter_change_evidence(unit, scores, said, stated)
+    return min((at for t in tests.values() if (at := t.first_alarm(threshold)) is not None), default=None)
 
 
-def _drawn(unit: Unit, scores: Score, said: np.ndarray, stated: float, rng: np.random.Generator) -> dict[str, Any]:
+def _drawn(
+    unit: DriftInputs, scores: ScoreStatistics, said: np.ndarray, stated: float, rng: np.random.Generator
+) -> dict[str, Any]:
     """Series of scores as the test assumes them: an error of the twin, shared, and noise."""
     alarms = recordings = 0
-    covariance = np.linalg.inv(unit.now.precision)
+    covariance = np.linalg.inv(unit.twin_prior.precision)
     while recordings < DRAWN:
         off = rng.multivariate_normal(np.zeros(len(covariance)), covariance)
         which = rng.integers(0, len(scores.s), 25)
@@ -102,9 +110,9 @@ def _drawn(unit: Unit, scores: Score, said: np.ndarray, stated: float, rng: np.r
         values, vectors = np.linalg.eigh(F)
         root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None]
         s = F @ off + (root @ rng.standard_normal((*root.shape[:2], 1)))[..., 0]
-        freedom = scores.freedom[which]
+        freedom = scores.degrees_of_freedom[which]
         left = rng.normal(0.0, np.sqrt(2.0 / freedom))
-        at = _earliest(unit, Score(scores.z[which], s, F, scores.cost[which], left, freedom), said, stated)
+        at = _earliest(unit, ScoreStatistics(scores.z[which], s, F, scores.cost[which], left, freedom), said, stated)
         alarms += at is not None
         recordings += len(which) if at is None else at + 1
     return {"alarms": alarms, "recordings": recordings}
@@ -117,25 +125,25 @@ def _changed(robot, e, belief, unit, before, said, what: str, shape: str, by: fl
         moved = e.copy()
         moved[i] = np.clip(e[i] + by * (1 if shape == "jump" else k + 1), robot.space.low[i], robot.space.high[i])
         later += _recorded(robot, moved, range(500 + k, 501 + k))
-    new = replace(look(robot, later, belief, robot.prior, ahead=unit.ahead, threads=1), noise=unit.noise)
+    new = replace(drift_inputs(robot, later, belief, robot.prior, horizon_seconds=unit.ahead, threads=1), noise=unit.noise)
     whole = replace(unit, segments=unit.segments[:BEFORE] + new.segments)
-    scores = _joined(before, score(new))
-    tests, threshold = examine(whole, scores, said, 1.0)
-    n = min((at + 1 for t in tests.values() if (at := t.alarm(threshold)) is not None), default=None)
+    scores = _joined(before, score_recordings(new))
+    tests, threshold = parameter_change_evidence(whole, scores, said, 1.0)
+    n = min((at + 1 for t in tests.values() if (at := t.first_alarm(threshold)) is not None), default=None)
     out: dict[str, Any] = {"was": float(e[i]), "delay": None, "right": False}
     if n is None or n <= BEFORE:
         return out | {"early": n is not None}
-    some = Score(*(getattr(scores, f)[:n] for f in Score.__dataclass_fields__))
+    some = ScoreStatistics(*(getattr(scores, f)[:n] for f in ScoreStatistics.__dataclass_fields__))
     so_far = replace(whole, segments=whole.segments[:n])
-    then = examine(so_far, some, said, 1.0)[0]
-    named = name_it(so_far, some, then)
-    since = max(then.values(), key=lambda t: t.total[-1]).since[0] - BEFORE
+    then = parameter_change_evidence(so_far, some, said, 1.0)[0]
+    named = attribute(so_far, some, then)
+    since = max(then.values(), key=lambda t: t.log_evidence[-1]).change_start[0] - BEFORE
     return out | {
         "delay": n - BEFORE,
         "named": named,
         "right": what in named,
         "since": since,
-        "end": name_it(whole, scores, tests),
+        "end": attribute(whole, scores, tests),
     }
 
 
@@ -145,7 +153,7 @@ def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
         for stated in STATED:
             mine = [r for r in found if r["kind"] == kind and r["stated"] == stated]
             alarms, n = sum(r["alarms"] for r in mine), sum(r["recordings"] for r in mine)
-            rate = Rate.of(alarms, n) if n else None
+            rate = Rate.from_counts(alarms, n) if n else None
             out[f"{kind}, {stated:g} stated"] = {
                 "recordings": n,
                 "alarms": alarms,

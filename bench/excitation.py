@@ -24,15 +24,15 @@ from pathlib import Path
 import numpy as np
 
 from bench.spread import spread
-from isthmus.errors import BadInput
-from isthmus.identify.courses import Waves
-from isthmus.identify.excite import Experiment, Judge, excite
-from isthmus.identify.fit import Fit, fit
-from isthmus.identify.plant import record, waves
-from isthmus.identify.prior import Prior
-from isthmus.identify.study import prepare
+from isthmus.core.errors import BadInput
+from isthmus.real2sim.identify.excitation import Experiment, ExperimentEvaluator, excite
+from isthmus.real2sim.identify.excitation_signals import Multisine
+from isthmus.real2sim.identify.fit import Fit, fit
+from isthmus.real2sim.identify.identify import prepare_segments
+from isthmus.real2sim.residual.prior import GaussianPrior
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot
+from isthmus.sim.simulate_recording import random_multisine, record_targets
 
 AHEAD = 0.4
 TIMES = (1, 2, 4)
@@ -50,14 +50,14 @@ def experiments(robot: Robot, seconds: float, chosen: np.ndarray, seed: int) -> 
     """Targets (T, m) of all experiments, by name."""
     out = {"chosen": chosen}
     for times in TIMES:
-        out[f"chirp, {times}×"] = Waves(robot, times * seconds).chirp()
-        out[f"random, {times}×"] = waves(robot, times * seconds, seed)
+        out[f"chirp, {times}×"] = Multisine(robot, times * seconds).chirp()
+        out[f"random, {times}×"] = random_multisine(robot, times * seconds, seed)
     return out
 
 
 def fitted(robot: Robot, e: np.ndarray, targets: np.ndarray, seed: int) -> Fit:
-    parts = prepare(robot, [record(robot, e, targets, seed)], robot.prior, AHEAD, threads=1)
-    return fit(parts.robot, parts.train, robot.prior, parts.floor, threads=1)
+    parts = prepare_segments(robot, [record_targets(robot, e, targets, seed)], robot.prior, AHEAD, threads=1)
+    return fit(parts.robot, parts.train, robot.prior, parts.noise_floor, threads=1)
 
 
 def drawn(robot: Robot, seconds: float, chosen: np.ndarray, seed: int) -> np.ndarray | None:
@@ -74,11 +74,11 @@ def drawn(robot: Robot, seconds: float, chosen: np.ndarray, seed: int) -> np.nda
 # Widths --------------------------------------------------------------------------------------------------------
 
 
-def widths(prior: Prior, told: np.ndarray) -> dict[str, np.ndarray]:
+def widths(prior: GaussianPrior, told: np.ndarray) -> dict[str, np.ndarray]:
     """Logs of mean widths after each recording, (kinds,), of information (kinds, d, d) from recordings of one robot."""
     covariances = np.linalg.inv(told + prior.precision)
     each = 0.5 * np.log(np.diagonal(covariances, axis1=1, axis2=2))
-    known = (each < np.log(HALF * prior.spread)).any(0)
+    known = (each < np.log(HALF * prior.std)).any(0)
     root = np.linalg.cholesky(np.linalg.inv(prior.precision))
     values, vectors = np.linalg.eigh(root.T @ told.sum(0) @ root)
     V = vectors[:, values > HALF**-2 - 1.0]
@@ -103,7 +103,7 @@ def needed(rows: np.ndarray) -> float:
     return float(2 ** (x[i] - rows[i] / slope)) if slope < 0 else np.inf
 
 
-def summary(prior: Prior, draws: list[np.ndarray]) -> dict:
+def summary(prior: GaussianPrior, draws: list[np.ndarray]) -> dict:
     found = [widths(prior, told) for told in draws]
     out: dict = {}
     for measure in found[0]:
@@ -114,7 +114,7 @@ def summary(prior: Prior, draws: list[np.ndarray]) -> dict:
             out[measure][f"{kind}, data needed"] = needed(logs[:, which].mean(0))
     sizes = np.stack([0.5 * np.log(np.diagonal(np.linalg.inv(told + prior.precision), axis1=1, axis2=2)) for told in draws])
     each = np.exp((sizes - sizes[:, :1]).mean(0))
-    left = np.exp(sizes.mean(0)[0]) / prior.spread
+    left = np.exp(sizes.mean(0)[0]) / prior.std
     out["parameters"] = {
         name: {"left of the prior": float(left[j])} | {k: float(each[i, j]) for i, k in enumerate(KINDS) if i}
         for j, name in enumerate(prior.space.names)
@@ -125,13 +125,13 @@ def summary(prior: Prior, draws: list[np.ndarray]) -> dict:
 # All -----------------------------------------------------------------------------------------------------------
 
 
-def choose(judge: Judge, tries: int) -> Experiment:
+def choose(judge: ExperimentEvaluator, tries: int) -> Experiment:
     return excite(judge, tries, report=lambda done, worth: print(f"  {100 * done:.0f} %, {worth:.1f} nats", file=sys.stderr))
 
 
 def run(name: str, seconds: float, tries: int, draws: int, out: Path) -> dict:
     robot = get_robot(name)
-    judge = Judge(robot, robot.prior, Waves(robot, seconds), AHEAD, threads=1)
+    judge = ExperimentEvaluator(robot, robot.prior, Multisine(robot, seconds), AHEAD, threads=1)
     kept = out.with_suffix(".npz")
     if kept.exists():
         before = np.load(kept)
@@ -139,7 +139,11 @@ def run(name: str, seconds: float, tries: int, draws: int, out: Path) -> dict:
     else:
         targets, done = choose(judge, tries).targets, {}
     beyond = {
-        kind: float(Judge(robot, robot.prior, Waves(robot, len(u) / robot.contract.rate), AHEAD, threads=1).beyond(u[None])[0])
+        kind: float(
+            ExperimentEvaluator(
+                robot, robot.prior, Multisine(robot, len(u) / robot.contract.rate), AHEAD, threads=1
+            ).limit_excess(u[None])[0]
+        )
         for kind, u in experiments(robot, seconds, targets, 0).items()
     }
     for seed in (s for s in range(draws) if s not in done):

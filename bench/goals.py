@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isthmus.learn import runs
-from isthmus.learn.evaluate import Evaluation, evaluate
-from isthmus.learn.recipes import budget, recipe
-from isthmus.learn.trainer import PPOTrainer
-from isthmus.tasks import get_task
+from isthmus.learn.algorithms.algorithm import PPOTrainer
+from isthmus.learn.evaluate.evaluate import Evaluation, evaluate
+from isthmus.learn.recipes import budget_minutes, recipe
+from isthmus.tasks.catalogue import get_task
 
 WORLDS = 500
 LIMIT = 3.0
@@ -51,11 +51,11 @@ def learn(task_name: str, seed: int, check_every: float) -> Learnt:
     task, goal = get_task(task_name), GOALS[task_name]
     with tempfile.TemporaryDirectory() as folder:
         run = runs.create(
-            Path(folder) / "run", runs.Plan(task_name, seed=seed, settings=recipe(task_name)), task, task.robot.prior
+            Path(folder) / "run", runs.RunConfig(task_name, seed=seed, settings=recipe(task_name)), task, task.robot.prior
         )
         trainer = PPOTrainer(run)
         reached, steps, next_check = None, 0, check_every
-        limit = 60 * budget(task_name)
+        limit = 60 * budget_minutes(task_name)
         while trainer.seconds < limit * LIMIT:
             trainer.iterate()
             last_level = trainer.env.curriculum.index == len(task.levels) - 1
@@ -75,7 +75,7 @@ def measure(names: list[str] | None, seeds: int) -> list[Learnt]:
     for name in names or GOALS:
         for seed in range(seeds):
             started = time.perf_counter()
-            check = 10.0 if budget(name) > 1 else 3.0
+            check = 10.0 if budget_minutes(name) > 1 else 3.0
             found.append(learn(name, seed, check))
             got = found[-1]
             said = "not reached" if got.seconds is None else f"{got.seconds:.0f} s"

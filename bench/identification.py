@@ -28,11 +28,11 @@ from bench import planted
 from bench.__main__ import commit
 from bench.other import Other, installed
 from bench.planted import Problem, Work
-from isthmus.gap.residual import Residual
-from isthmus.identify import descend
-from isthmus.identify.fit import fit
-from isthmus.identify.prior import Prior
-from isthmus.sim.engine import Engine
+from isthmus.real2sim.identify.fit import fit
+from isthmus.real2sim.residual import gauss_newton
+from isthmus.real2sim.residual.prior import GaussianPrior
+from isthmus.real2sim.residual.residual import ParameterResidual
+from isthmus.sim.simulation import Simulation
 
 PROBLEMS = {"pendulum": planted.pendulum, "legs": planted.legs}
 TOLERANCE = 0.01
@@ -46,7 +46,7 @@ FLAT = 1e-6
 OURS, THEIRS, KEPT = "isthmus", "mujoco.sysid", "mujoco.sysid, models kept"
 
 
-class Counted(Residual):
+class Counted(ParameterResidual):
     """The residual without a segment's first tick, which mujoco.sysid does not compare; its work is counted."""
 
     def __init__(self, problem: Problem, known: bool, threads: int, work: Work):
@@ -55,18 +55,18 @@ class Counted(Residual):
         super().__init__(problem.robot, segments, problem.noise, problem.robot.space.names, threads)
         self.seen[:, 0] = False
 
-    def rescale(self, noise: np.ndarray) -> np.ndarray:
-        super().rescale(noise)
+    def set_noise(self, noise: np.ndarray) -> np.ndarray:
+        super().set_noise(noise)
         if self.known:
-            self.spread = self.hold = np.zeros(0)
-        return self.spread
+            self.start_scale = self.start_weight = np.zeros(0)
+        return self.start_scale
 
-    def moved(self, qpos: np.ndarray, qvel: np.ndarray, xi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return (qpos, qvel) if self.known else super().moved(qpos, qvel, xi)
+    def start_states(self, qpos: np.ndarray, qvel: np.ndarray, xi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return (qpos, qvel) if self.known else super().start_states(qpos, qvel, xi)
 
-    def predict(self, e: np.ndarray, xi: np.ndarray, shake: np.ndarray | None = None) -> np.ndarray:
+    def predict(self, e: np.ndarray, xi: np.ndarray, noise_draw: np.ndarray | None = None) -> np.ndarray:
         self.work.replays += len(e)
-        return super().predict(e, xi, shake)
+        return super().predict(e, xi, noise_draw)
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,15 @@ class Run:
 def ours(problem: Problem, known: bool, threads: int) -> Run:
     """Gauss-Newton alone: no prior, and the noise given."""
     work = Work()
-    with mock.patch.object(Engine, "_physics", work.timed(Engine._physics)):
+    with mock.patch.object(Simulation, "_step_batch", work.timed(Simulation._step_batch)):
         residual = Counted(problem, known, threads, work)
         z = residual.space.unconstrained(problem.start)
-        flat = Prior(residual.space, z, FLAT * np.eye(len(z)))
+        flat = GaussianPrior(residual.space, z, FLAT * np.eye(len(z)))
         # A start that is known needs no caution.
-        with mock.patch.object(descend, "CAUTION", descend.CAUTION[:1] if known else descend.CAUTION):
-            at, _ = descend.descend(residual, flat, z, problem.start, report=lambda step, cost: work.note(cost))
+        with mock.patch.object(
+            gauss_newton, "START_DAMPINGS", gauss_newton.START_DAMPINGS[:1] if known else gauss_newton.START_DAMPINGS
+        ):
+            at, _ = gauss_newton.gauss_newton(residual, flat, z, problem.start, report=lambda step, cost: work.note(cost))
     work.stop()
     return Run(residual.space.from_unconstrained(at.z), work)
 
@@ -93,7 +95,7 @@ def ours(problem: Problem, known: bool, threads: int) -> Run:
 def whole(problem: Problem, threads: int) -> Run:
     """All that `isthmus identify` does with segments: a prior, the noise found as well, and the information."""
     work = Work()
-    with mock.patch.object(Engine, "_physics", work.timed(Engine._physics)):
+    with mock.patch.object(Simulation, "_step_batch", work.timed(Simulation._step_batch)):
         found = fit(
             problem.robot, problem.guessed, problem.robot.prior, 2 * problem.noise, start=problem.start, threads=threads
         )
@@ -113,11 +115,11 @@ class Judge:
         self.problem = problem
         self.residual = Counted(problem, known, threads, Work())
         self.empty = Counted(problem, known, threads, Work())
-        self.empty.space, self.empty.columns = self.residual.space.subset(()), np.zeros(0, int)
+        self.empty.space, self.empty.parameter_columns = self.residual.space.subset(()), np.zeros(0, int)
         z = self._z(problem.truth)
         xi = np.zeros((len(problem.known), len(self.residual.spread)))
         small = np.full(len(z), 1e-3), np.full(xi.shape, 1e-3)
-        found = descend.Normal(self.residual.linear(z, problem.truth, xi, *small), self.residual.hold)
+        found = gauss_newton.NormalEquations(self.residual.linearize(z, problem.truth, xi, *small), self.residual.hold)
         self.information = found.matrix
 
     def _z(self, e: np.ndarray) -> np.ndarray:
@@ -125,8 +127,8 @@ class Judge:
 
     def cost(self, e: np.ndarray) -> float:
         """With the best starts that go with e, if they are not known."""
-        none = Prior(self.empty.space, np.zeros(0), np.zeros((0, 0)))
-        return descend.descend(self.empty, none, np.zeros(0), e)[0].cost
+        none = GaussianPrior(self.empty.space, np.zeros(0), np.zeros((0, 0)))
+        return gauss_newton.gauss_newton(self.empty, none, np.zeros(0), e)[0].cost
 
     def apart(self, a: np.ndarray, b: np.ndarray) -> float:
         """Distance in standard errors, root mean square over the directions."""

@@ -33,16 +33,16 @@ from pathlib import Path
 import numpy as np
 
 from bench.spread import spread
-from isthmus.cli.loop_ import BROKEN, command
-from isthmus.errors import BadInput
-from isthmus.files import atomic_write, canonical_json, write_json
-from isthmus.loop.course import attempted
-from isthmus.loop.steps import Done, Journal, Step, alone, carry_out
-from isthmus.loop.story import Settings
-from isthmus.loop.tuned import TUNED, tuned
+from isthmus.cli.loop_ import CRASH_EXIT_CODE, run_command
+from isthmus.core.errors import BadInput
+from isthmus.core.files import atomic_write, canonical_json, write_json
+from isthmus.pipeline.budgets import TASK_BUDGETS, task_budget
+from isthmus.pipeline.evidence import LoopSettings
+from isthmus.pipeline.journal import Call, CallRecord, Journal, exclusive_folder, run_calls
+from isthmus.pipeline.stages import attempts_and_repairs
 from isthmus.robots import get_robot
-from isthmus.sim.reality.families import hidden
-from isthmus.tasks import get_task
+from isthmus.sim.reality.hidden import hidden
+from isthmus.tasks.catalogue import get_task
 
 FAMILIES, SEVERE = ("parametric-outside", "unmodelled", "mixed"), "severe"
 EACH, FIRST = 10, 110
@@ -54,9 +54,9 @@ METHODS = (*TRAINED, "real2sim", "oracle")
 Rows = list[dict]
 
 
-def trained(task: str, folder: Path) -> Generator[Step, Done, dict[str, float]]:
+def trained(task: str, folder: Path) -> Generator[Call, CallRecord, dict[str, float]]:
     """Policies that all realities share; seconds that each took."""
-    first, again = TUNED[task].ticks
+    first, again = TASK_BUDGETS[task].training_ticks
     spent = {}
     for name, options in TRAINED.items():
         out = folder / name
@@ -65,14 +65,16 @@ def trained(task: str, folder: Path) -> Generator[Step, Done, dict[str, float]]:
             ticks = ("--steps", str(round(1.5 * first)))  # a teacher and a student share them
         if name == "longer":
             ticks = ("--steps", str(again), "--from", str(folder / "randomized"), "--kl", "0")
-        done = yield Step(f"train-{name}", f"train {name}", ("train", task, "-o", str(out), *options, *ticks), (out,))
+        done = yield Call(f"train-{name}", f"train {name}", ("train", task, "-o", str(out), *options, *ticks), (out,))
         # A training that was interrupted and resumed knows better than the last command how long it took.
         seconds = max(done.seconds, float(done.result.get("seconds") or 0.0))
         spent[name] = seconds + (spent["randomized"] if name == "longer" else 0.0)
     return spent
 
 
-def closed(task: str, folder: Path, seed: int, family: str, spent: dict[str, float], n: int) -> Generator[Step, Done, dict]:
+def closed(
+    task: str, folder: Path, seed: int, family: str, spent: dict[str, float], n: int
+) -> Generator[Call, CallRecord, dict]:
     """What every method makes of one reality, in n watched episodes each."""
     word, own = f"hidden:{seed}:{family}", folder / f"{family}-{seed}"
     row: dict = {"task": task, "family": family, "seed": seed, "episodes": n}
@@ -81,20 +83,22 @@ def closed(task: str, folder: Path, seed: int, family: str, spent: dict[str, flo
         yield from _watch(row, name, folder / name, word, n)
         row["seconds"][name], row["robot"][name] = spent[name], 0.0
     own.mkdir(exist_ok=True)
-    settings = Settings(task, "", word, tuned(task).seconds, rounds=1, run=str((folder / "randomized").absolute()))
-    story, steps = carry_out(attempted(settings, get_task(task), own), Journal(own), _sound, _told)
+    settings = LoopSettings(
+        task, "", word, task_budget(task).recording_seconds, rounds=1, run=str((folder / "randomized").absolute())
+    )
+    story, steps = run_calls(attempts_and_repairs(settings, get_task(task), own), Journal(own), _sound, _told)
     if not story.attempts:
-        raise BadInput(f"the loop on {word} did not begin: {story.stopped}")
+        raise BadInput(f"the loop on {word} did not begin: {story.stop_reason}")
     # What the loop hands over: its last policy, or the one before where that did better.
-    yield from _watch(row, "real2sim", story.best.run, word, n)
+    yield from _watch(row, "real2sim", story.best_attempt.run, word, n)
     row["seconds"]["real2sim"] = spent["randomized"] + sum(done.seconds for done in steps)
-    row["robot"]["real2sim"] = story.seconds
-    row |= {"cause": story.attempts[0].cause, "stopped": story.stopped}
+    row["robot"]["real2sim"] = story.robot_seconds
+    row |= {"cause": story.attempts[0].cause, "stopped": story.stop_reason}
     out = folder / f"{family}-{seed}-oracle"
     truth = _truth(task, seed, family, folder / f"{family}-{seed}-truth.json")
-    again = str(TUNED[task].ticks[1])
+    again = str(TASK_BUDGETS[task].training_ticks[1])
     options = ("--from", str(folder / "randomized"), "--kl", "0", "--belief", str(truth), "--steps", again)
-    done = yield Step("train-oracle", f"oracle of {word}", ("train", task, "-o", str(out), *options), (out,))
+    done = yield Call("train-oracle", f"oracle of {word}", ("train", task, "-o", str(out), *options), (out,))
     row["seconds"]["oracle"], row["robot"]["oracle"] = spent["randomized"] + done.seconds, 0.0
     yield from _watch(row, "oracle", out, word, n)
     return row
@@ -102,16 +106,16 @@ def closed(task: str, folder: Path, seed: int, family: str, spent: dict[str, flo
 
 def bench(task: str, folder: Path, families: Sequence[str], each: int, episodes: int, kept: Path | None) -> None:
     """All realities, but for those that are finished or that another process is at."""
-    with alone(folder):
-        spent, _ = carry_out(trained(task, folder), Journal(folder), _sound, _told)
+    with exclusive_folder(folder):
+        spent, _ = run_calls(trained(task, folder), Journal(folder), _sound, _told)
     for seed in range(FIRST, FIRST + each):
         for family in families:
             own = folder / "realities" / f"{family}-{seed}"
             if any((row["family"], row["seed"]) == (family, seed) for row in finished(task, folder, kept)):
                 continue
             try:
-                with alone(own):
-                    row, _ = carry_out(closed(task, folder, seed, family, spent, episodes), Journal(own), _sound, _told)
+                with exclusive_folder(own):
+                    row, _ = run_calls(closed(task, folder, seed, family, spent, episodes), Journal(own), _sound, _told)
             except (BadInput, Broken) as error:
                 print(error, file=sys.stderr, flush=True)
                 continue
@@ -139,23 +143,23 @@ class Broken(Exception):
 
 def _sound(args: tuple[str, ...]) -> tuple[int, dict]:
     """A command of which every answer counts."""
-    code, result = command(args)
-    if code == BROKEN:
+    code, result = run_command(args)
+    if code == CRASH_EXIT_CODE:
         raise Broken(f"isthmus {' '.join(args)} broke: {result.get('error')}")
     return code, result
 
 
-def _told(number: int, step: Step, done: Done | None) -> None:
+def _told(number: int, step: Call, done: CallRecord | None) -> None:
     if done is None:
-        print(step.doc, file=sys.stderr, flush=True)
+        print(step.purpose, file=sys.stderr, flush=True)
 
 
-def _watch(row: dict, name: str, run: Path, word: str, n: int) -> Generator[Step, Done, None]:
+def _watch(row: dict, name: str, run: Path, word: str, n: int) -> Generator[Call, CallRecord, None]:
     """Success and score in episodes that the loop, which watches a virtual robot with another seed, has not chosen by."""
-    args = ("eval", str(run), "--reality", word, "--worlds", str(n), "--seed", "2")
-    done = yield Step("watch", f"{run.name} on {word}", args)
-    if done.failed:
-        raise BadInput(f"{run.name} could not be watched on {word}: {done.failed}")
+    args = ("evaluate", str(run), "--reality", word, "--worlds", str(n), "--seed", "2")
+    done = yield Call("watch", f"{run.name} on {word}", args)
+    if done.failure:
+        raise BadInput(f"{run.name} could not be watched on {word}: {done.failure}")
     row["success"][name], row["score"][name] = float(done.result["success"]["rate"]), float(done.result["score"])
 
 
@@ -208,7 +212,7 @@ def told(rows: Rows) -> str:
 def main() -> int:
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m bench.loop", description=__doc__, formatter_class=raw)
-    parser.add_argument("task", choices=list(TUNED))
+    parser.add_argument("task", choices=list(TASK_BUDGETS))
     parser.add_argument("-o", "--out", type=Path, required=True, help="folder for everything")
     drawn = (*FAMILIES, SEVERE)
     parser.add_argument("--families", nargs="+", choices=drawn, default=FAMILIES, help="by default the first three")

@@ -26,19 +26,19 @@ from bench.adaptation import run_command
 from bench.coverage import hover, walking
 from bench.spread import spread
 from isthmus.data.episode import Episode
-from isthmus.data.reader import read
-from isthmus.data.recording import write
-from isthmus.gap.observer import follows
-from isthmus.gap.residual import Residual, skipped
-from isthmus.gap.segments import Segments
-from isthmus.identify.courses import Driver, Waves
-from isthmus.identify.plant import fed_back, lived, waves
-from isthmus.identify.study import errors, prepare
-from isthmus.identify.twin import Twin
+from isthmus.data.mcap.reader import read_episode
+from isthmus.data.mcap.writer import write_episode
+from isthmus.real2sim.identify.excitation_signals import Driver, Multisine
+from isthmus.real2sim.identify.identify import prediction_errors, prepare_segments
+from isthmus.real2sim.prepare.segments import Segments
+from isthmus.real2sim.residual.estimators import needs_observer
+from isthmus.real2sim.residual.residual import ParameterResidual, settle_ticks
 from isthmus.robots import get_robot
+from isthmus.robots.twin import Twin
 from isthmus.sim.reality import Reality
-from isthmus.sim.reality.engine import RealEngine
+from isthmus.sim.reality.simulation import RealSimulation
 from isthmus.sim.robot import Robot
+from isthmus.sim.simulate_recording import random_multisine, record_engine, with_feedback
 
 FITTED, JUDGED, SECONDS = 4, 2, 10.0
 """Recordings of each reality to fit to and to judge by, and their length."""
@@ -77,19 +77,19 @@ def swept(least: float) -> Callable[[Robot, int], Driver]:
     """Chirps, each to another frequency and size, the smallest of which takes the part `least` of the room that there is."""
 
     def drive(robot: Robot, i: int) -> Driver:
-        course = Waves(robot, SECONDS)
+        course = Multisine(robot, SECONDS)
         part = least + (0.9 - least) * i / (FITTED + JUDGED - 1)
-        return course.drive(course.chirp(high=1.5 + 0.5 * i, part=part)[None])
+        return course.drive(course.chirp(high=1.5 + 0.5 * i, amplitude_share=part)[None])
 
     return drive
 
 
 def waved(size: float) -> Callable[[Robot, int], Driver]:
-    return lambda robot, i: Waves(robot, SECONDS).drive(waves(robot, SECONDS, i, size)[None])
+    return lambda robot, i: Multisine(robot, SECONDS).drive(random_multisine(robot, SECONDS, i, size)[None])
 
 
 def flown(robot: Robot, i: int) -> Driver:
-    return fed_back(robot, waves(robot, SECONDS, i, 0.03), hover())
+    return with_feedback(robot, random_multisine(robot, SECONDS, i, 0.03), hover())
 
 
 def walked(folder: Path) -> Callable[[Robot, int], Driver]:
@@ -204,10 +204,10 @@ def recordings(case: Case, reality: Reality, folder: Path) -> list[Path]:
         out.append(folder / f"{i}.mcap")
         if out[-1].exists():
             continue
-        engine = RealEngine(robot, reality, 1, tick=1.0 / robot.contract.rate)
+        engine = RealSimulation(robot, reality, 1, tick=1.0 / robot.contract.rate)
         folder.mkdir(parents=True, exist_ok=True)
         ticks = round(SECONDS * robot.contract.rate)
-        write(out[-1], lived(engine, case.drive(robot, i), ticks, np.random.default_rng(i + 1)))
+        write_episode(out[-1], record_engine(engine, case.drive(robot, i), ticks, np.random.default_rng(i + 1)))
     return out
 
 
@@ -216,10 +216,10 @@ def judged(case: Case, robot: Robot, episodes: list[Episode]) -> float:
 
     A robot on its feet is followed first, and then left alone for as long as the horizon.
     """
-    parts = prepare(robot, episodes, robot.prior, case.horizon, trust=True)
+    parts = prepare_segments(robot, episodes, robot.prior, case.horizon, trust=True)
     whole = [x.take(_spread(len(x), case.pieces // 2)) for x in (parts.train, parts.held_out) if x is not None]
-    e, error = parts.robot.prior.median(), _alone if follows(robot) else _from_best_starts
-    found = [error(parts.robot, x, parts.floor, e) for x in whole]
+    e, error = parts.robot.prior.median(), _alone if needs_observer(robot) else _from_best_starts
+    found = [error(parts.robot, x, parts.noise_floor, e) for x in whole]
     return float(np.sqrt(np.average(np.square(found), weights=[len(x) for x in whole])))
 
 
@@ -228,12 +228,12 @@ def _spread(n: int, most: int) -> np.ndarray:
 
 
 def _from_best_starts(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray) -> float:
-    return errors(robot, segments, noise, noise, [e])[0].overall
+    return prediction_errors(robot, segments, noise, noise, [e])[0].overall
 
 
 def _alone(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray) -> float:
     """Root mean square over ticks and components once nothing measured pulls the robot any more."""
-    residual = Residual(robot, segments, noise, (), followed=skipped(robot))
+    residual = ParameterResidual(robot, segments, noise, (), observer_ticks=settle_ticks(robot))
     r = residual(e[None], np.zeros((1, len(segments), 0)))[0]
     return float(np.sqrt((r**2).sum() / residual.seen.sum()))
 
@@ -241,8 +241,8 @@ def _alone(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray) -
 def errors_of(case: Case, twin: Path | None, files: list[Path]) -> float:
     robot = get_robot(case.robot)
     if twin is not None:
-        robot = Twin.load(twin).on(robot, str(twin))
-    return judged(case, robot, [read(path) for path in files])
+        robot = Twin.load(twin).apply_to(robot, str(twin))
+    return judged(case, robot, [read_episode(path) for path in files])
 
 
 # One case ------------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def compare(case: Case, folder: Path, seeds: list[int]) -> None:
     """Policies of the prior, and of the twins without and with what was learned; onward also some that stay on the prior."""
     beliefs = {
         "prior": [],
-        **({"longer": []} if case.onward else {}),
+        **({"longer": []} if case.downstream else {}),
         "numbers": ["--belief", str(folder / "missing.twin")],
         "learned": ["--belief", str(folder / f"{case.find[0]}.twin")],
     }
@@ -306,7 +306,7 @@ def compare(case: Case, folder: Path, seeds: list[int]) -> None:
             out = folder / f"{kind}-{seed}"
             found.append(str(out))
             if not (out / "done.json").exists():
-                begin = ["--from", str(folder / f"prior-{seed}"), "--kl", "0"] if case.onward and kind != "prior" else []
+                begin = ["--from", str(folder / f"prior-{seed}"), "--kl", "0"] if case.downstream and kind != "prior" else []
                 tail = ["--steps", str(case.steps), "--seed", str(seed), "-o", str(out), "--json"]
                 run_command(["train", case.task, *begin, *options, *tail], out / "done.json")
     options = ["--reality", str(folder / "reality.toml"), "--grounds", "--by-name", "--worlds", "200"]

@@ -20,11 +20,11 @@ from absl import logging
 from mujoco import minimize, sysid
 
 from bench.planted import Problem, Work
-from isthmus.errors import BadInput
-from isthmus.gap.loss import loss, weights
-from isthmus.gap.segments import Segments
-from isthmus.gap.tangent import integrate
-from isthmus.sim.sources import column_sources
+from isthmus.core.errors import BadInput
+from isthmus.real2sim.prepare.segments import Segments
+from isthmus.real2sim.residual.robust_loss import pseudo_huber_loss, robust_weights
+from isthmus.sim.engines.mujoco.tangent import integrate
+from isthmus.sim.indexing import signal_sources
 from isthmus.world import Param, Target
 
 
@@ -41,10 +41,10 @@ class Soft(minimize.Norm):
     """The loss that Isthmus minimises."""
 
     def value(self, r: np.ndarray) -> float:
-        return float(loss(r).sum())
+        return float(pseudo_huber_loss(r).sum())
 
     def grad_hess(self, r: np.ndarray, proj: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        w = weights(r)
+        w = robust_weights(r)
         return proj.T @ (w * r), proj.T @ (w * proj)
 
 
@@ -93,7 +93,7 @@ class Other:
         if not known:
             self.params.add(sysid.Parameter("starts", np.zeros((S, 2 * nv)), -np.ones((S, 2 * nv)), np.ones((S, 2 * nv))))
         self._columns = self._state_columns()
-        self._kept: dict[bytes, mujoco.MjModel] = {}
+        self._checkpoint_arrays: dict[bytes, mujoco.MjModel] = {}
         times = np.arange(self.segments.ticks + 1) / robot.contract.rate
         fine = np.arange(self.segments.ticks * robot.substeps + 1) * self.model.opt.timestep
         held = np.repeat(self.segments.target, robot.substeps, axis=1)
@@ -125,18 +125,18 @@ class Other:
     def _state_columns(self) -> list[int]:
         """Columns of time, qpos and qvel side by side that the signals are."""
         first = {"qpos": 1, "qvel": 1 + self.model.nq}
-        return [first[array] + c for array, columns in column_sources(self.problem.robot, self.model) for c in columns]
+        return [first[array] + c for array, columns in signal_sources(self.problem.robot, self.model) for c in columns]
 
     def _build(self, params: sysid.ParameterDict, spec: mujoco.MjSpec) -> mujoco.MjModel:
         key = params.as_vector().tobytes()
-        if key not in self._kept or not self.keep:
+        if key not in self._checkpoint_arrays or not self.keep:
             began = time.perf_counter()
-            self._kept[key] = sysid.apply_param_modifiers(params, spec)
+            self._checkpoint_arrays[key] = sysid.apply_param_modifiers(params, spec)
             self.work.compiling += time.perf_counter() - began
-        return self._kept[key]
+        return self._checkpoint_arrays[key]
 
     def _roll(self, *, param_dicts, initial_states, **given):
-        moved = [self._moved(s, p["starts"].value) for s, p in zip(initial_states, param_dicts, strict=True)]
+        moved = [self._update_ranges(s, p["starts"].value) for s, p in zip(initial_states, param_dicts, strict=True)]
         return sysid.sysid_rollout(initial_states=moved, **given)
 
     def _moved(self, state: np.ndarray, starts: np.ndarray) -> np.ndarray:
@@ -161,12 +161,12 @@ class Other:
 
     def counted(self, x: np.ndarray, params: sysid.ParameterDict) -> tuple:
         """The residual at the columns of x, noted in `work`."""
-        self._kept = {}
+        self._checkpoint_arrays = {}
         out = self.residual(x, params)
         columns = x.shape[1] if x.ndim > 1 else 1
         self.work.replays += columns
         if columns == 1:
-            self.work.note(float(loss(np.concatenate(out[0])).sum()))
+            self.work.note(float(pseudo_huber_loss(np.concatenate(out[0])).sum()))
         return out
 
     def fit(self, **options) -> np.ndarray:

@@ -15,13 +15,13 @@ import numpy as np
 
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.episode import Episode
-from isthmus.gap.segments import Segments, cut
-from isthmus.gap.tracks import tracks
+from isthmus.real2sim.prepare.segments import Segments, cut
+from isthmus.real2sim.prepare.tracks import to_tracks
 from isthmus.robots import get_robot
-from isthmus.robots.go1 import JOINTS, KP, PARTS, RANGE, STANCE
-from isthmus.robots.ranges import factor, offset, space_and_prior, vary
-from isthmus.sim.engine import Engine
-from isthmus.sim.robot import Motors, Robot
+from isthmus.robots.go1 import JOINT_RANGE, JOINTS, KP, LEG_JOINTS, STANCE
+from isthmus.robots.parameters import factor, offset, space_and_prior, vary
+from isthmus.sim.robot import MotorParams, Robot
+from isthmus.sim.simulation import Simulation
 
 SECONDS, AHEAD = 10.0, 0.5
 """s of recording, and of each segment."""
@@ -66,10 +66,10 @@ class Work:
     """The same two of the whole fit."""
 
     def __post_init__(self) -> None:
-        self._began = time.perf_counter(), time.process_time()
+        self._policy_start = time.perf_counter(), time.process_time()
 
     def _now(self) -> tuple[float, float]:
-        return time.perf_counter() - self._began[0], time.process_time() - self._began[1]
+        return time.perf_counter() - self._policy_start[0], time.process_time() - self._policy_start[1]
 
     def note(self, cost: float) -> None:
         self.trace.append((*self._now(), cost))
@@ -117,7 +117,7 @@ def legs(seed: int = 0) -> Problem:
         spec.delete(sensor)
     for actuator in spec.actuators:
         actuator.set_to_position(kp=KP)
-    low, high = (tuple(RANGE[j.split("_")[1]][end] for j in JOINTS) for end in (0, 1))
+    low, high = (tuple(JOINT_RANGE[j.split("_")[1]][end] for j in JOINTS) for end in (0, 1))
     contract = Contract(
         robot="legs",
         rate=robot.contract.rate,
@@ -137,9 +137,9 @@ def legs(seed: int = 0) -> Problem:
         mirror=None,
     )
     space = (
-        *(factor(f"{p}_mass", f"body:.*_{p}/mass", (0.5, 2.0), (0.5, 2.0)) for p in PARTS),
-        *(vary(f"{p}_damping", "N·m·s/rad", f"joint:.*_{p}/damping", 0.5, (0.0, 2.0), (0.0, 2.0)) for p in PARTS),
-        *(vary(f"{p}_armature", "kg·m²", f"joint:.*_{p}/armature", 0.01, (0.002, 0.05), (0.002, 0.05)) for p in PARTS),
+        *(factor(f"{p}_mass", f"body:.*_{p}/mass", (0.5, 2.0), (0.5, 2.0)) for p in LEG_JOINTS),
+        *(vary(f"{p}_damping", "N·m·s/rad", f"joint:.*_{p}/damping", 0.5, (0.0, 2.0), (0.0, 2.0)) for p in LEG_JOINTS),
+        *(vary(f"{p}_armature", "kg·m²", f"joint:.*_{p}/armature", 0.01, (0.002, 0.05), (0.002, 0.05)) for p in LEG_JOINTS),
         vary("friction", "N·m", "joint:.*/frictionloss", 0.2, (0.0, 1.0), (0.0, 1.0)),
     )
     truth = np.array([0.9, 1.12, 1.2, 0.41, 0.55, 0.62, 0.008, 0.011, 0.0145, 0.27])
@@ -150,28 +150,28 @@ def legs(seed: int = 0) -> Problem:
 def _native(robot: Robot, spec: mujoco.MjSpec, ranges) -> Robot:
     space, prior = space_and_prior(ranges)
     spec.compile()
-    return replace(robot, xml=spec.to_xml(), motors=Motors("native"), space=space, prior=prior, mirror=None)
+    return replace(robot, xml=spec.to_xml(), motors=MotorParams("native"), space=space, prior=prior, mirror=None)
 
 
 def _problem(name: str, robot: Robot, truth: np.ndarray, start: np.ndarray, size: float, seed: int) -> Problem:
     """Record the true robot under targets that wander by `size`, in the targets' unit, and cut the recording up."""
     rng, rate = np.random.default_rng(seed), robot.contract.rate
     targets = np.array(robot.default) + size * _waves(rng, round(SECONDS * rate), robot.contract.target.size, rate)
-    engine = Engine(robot, 1, threads=1)
-    engine.apply(truth[None], engine.all)
-    engine.reset(engine.all)
+    engine = Simulation(robot, 1, threads=1)
+    engine.apply(truth[None], engine.all_ids)
+    engine.reset(engine.all_ids)
     qpos, qvel, y = [], [], []
     for u in targets:
         qpos.append(engine.qpos[0].copy())
         qvel.append(engine.qvel[0].copy())
-        y.append(engine.noiseless()[0])
+        y.append(engine.noiseless_signals()[0])
         engine.replay(u[None])
     sizes = zip(robot.contract.signals, (POSITION_NOISE, VELOCITY_NOISE), strict=True)
     noise = np.concatenate([np.full(signal.size, sigma) for signal, sigma in sizes])
     measured = np.array(y) + noise * rng.standard_normal((len(y), len(noise)))
     signals = {signal: measured[:, where] for signal, where in robot.contract.slices().items()}
     episode = Episode(robot.contract, np.arange(len(y)) / rate, signals, targets, targets)
-    guessed = cut(tracks([episode], robot.contract, 1.0 / rate), robot, round(AHEAD * rate))
+    guessed = cut(to_tracks([episode], robot.contract, 1.0 / rate), robot, round(AHEAD * rate))
     at = np.rint(guessed.start * rate).astype(int)
     known = replace(guessed, qpos=np.array(qpos)[at], qvel=np.array(qvel)[at])
     return Problem(name, robot, truth, start, guessed, known, noise)

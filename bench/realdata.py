@@ -24,17 +24,17 @@ from bench import bodies
 from bench.recordings import CASES as DRIVEN
 from bench.recordings import Case
 from isthmus.data.episode import Episode
-from isthmus.gap.noise import floor
-from isthmus.gap.residual import Components, Residual, skipped
-from isthmus.gap.segments import Segments, cut
-from isthmus.gap.suspect import cleaned, suspect
-from isthmus.gap.tracks import tracks
-from isthmus.identify.actuator import climb
-from isthmus.identify.fit import fit, posterior
-from isthmus.identify.ladder import LADDER, Rung
-from isthmus.identify.missing import learn
-from isthmus.identify.rollout import with_force
-from isthmus.identify.study import errors
+from isthmus.real2sim.identify.fit import fit, posterior_belief
+from isthmus.real2sim.identify.force_features import with_learned_force
+from isthmus.real2sim.identify.identify import prediction_errors
+from isthmus.real2sim.identify.learned_force import learn_force
+from isthmus.real2sim.identify.motor_identification import fit_to_motion
+from isthmus.real2sim.identify.motor_laws import MOTOR_LAW_TERMS, MotorLawTerm
+from isthmus.real2sim.prepare.checks.recording_checks import check, clean_episodes
+from isthmus.real2sim.prepare.noise import noise_floor
+from isthmus.real2sim.prepare.segments import Segments, cut
+from isthmus.real2sim.prepare.tracks import to_tracks
+from isthmus.real2sim.residual.residual import Components, ParameterResidual, settle_ticks
 from isthmus.sim.robot import Robot
 
 CASES = {**DRIVEN, "arm": bodies.arm, "quadrotor": bodies.quadrotor, "cube": bodies.cube}
@@ -62,14 +62,14 @@ def ready(case: Case) -> Ready:
     findings: list[str] = []
 
     def part(which: list[Episode], most: int) -> tuple[Segments, np.ndarray]:
-        found = suspect(case.robot, which)
+        found = check(case.robot, which)
         findings.extend(str(f) for f in found)
-        stretches = tracks(cleaned(which, [f for f in found if not f.refused]), case.robot.contract, 1.0 / rate)
+        stretches = to_tracks(clean_episodes(which, [f for f in found if not f.refused]), case.robot.contract, 1.0 / rate)
         segments = cut(stretches, case.robot, skip + ahead, ahead)
         rows = np.unique(np.linspace(0, len(segments) - 1, most).astype(int))
-        return segments.take(rows), floor(stretches, Components(case.robot.contract))
+        return segments.take(rows), noise_floor(stretches, Components(case.robot.contract))
 
-    rate, skip = case.robot.contract.rate, skipped(case.robot)
+    rate, skip = case.robot.contract.rate, settle_ticks(case.robot)
     ahead = round(case.ahead * rate)
     train, noise = part(case.fitted, case.segments[0])
     return Ready(train, part(case.judged, case.segments[1])[0], noise, findings)
@@ -77,9 +77,9 @@ def ready(case: Case) -> Ready:
 
 def judge(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray) -> dict[str, dict[str, float]]:
     """Root mean square errors by signal: from the start that suits each segment best, and from the start as measured."""
-    found = errors(robot, segments, noise, noise, [e], THREADS)[0]
-    residual = Residual(robot, segments, noise, (), THREADS)
-    r = residual(e[None], np.zeros((1, len(segments), len(residual.spread))))[0] * noise
+    found = prediction_errors(robot, segments, noise, noise, [e], THREADS)[0]
+    residual = ParameterResidual(robot, segments, noise, (), THREADS)
+    r = residual(e[None], np.zeros((1, len(segments), len(residual.start_scale))))[0] * noise
     with np.errstate(invalid="ignore"):
         blind = np.sqrt((r**2).sum((0, 1)) / residual.seen.sum((0, 1)))
     both = {}
@@ -91,7 +91,7 @@ def judge(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray) ->
     return both
 
 
-def measure(case: Case, say: Callable[[str], None], ladder: Sequence[Rung] = LADDER) -> Iterator[dict]:
+def measure(case: Case, say: Callable[[str], None], ladder: Sequence[MotorLawTerm] = MOTOR_LAW_TERMS) -> Iterator[dict]:
     """Errors of the four models on recordings that none of them was fitted to; whatever is known after each."""
     robot, at = case.robot, ready(case)
     rows: dict[str, dict] = {}
@@ -107,14 +107,14 @@ def measure(case: Case, say: Callable[[str], None], ladder: Sequence[Rung] = LAD
     found = fit(robot, at.train, robot.prior, at.floor, rounds=ROUNDS, threads=THREADS)
     took = time.process_time() - began
     say(f"  fitted in {found.steps} steps and {took:.0f} s")
-    noise, belief, e = found.noise, posterior(robot, found, robot.prior), found.e
+    noise, belief, e = found.noise, posterior_belief(robot, found, robot.prior), found.e
     kept = {
         "segments": [len(at.train), len(at.test)],
         "ahead": case.ahead,
-        "units": {c.signal: c.unit for c in Components(robot.contract).all},
+        "units": {c.signal: c.unit for c in Components(robot.contract).entries},
         "values": {n: [float(e[robot.space.index(n)]), *map(float, found.interval(n))] for n in found.space.names},
         "at_bounds": list(found.at_bounds()),
-        "undetermined": [d.text for d in found.undetermined()],
+        "undetermined": [d.text for d in found.undetermined_directions()],
         "findings": at.findings,
         "models": rows,
     }
@@ -126,17 +126,19 @@ def measure(case: Case, say: Callable[[str], None], ladder: Sequence[Rung] = LAD
         began = time.process_time()
         held = np.arange(len(at.train)) % 3 == 1
         inner, outer = at.train.take(~held), at.train.take(held)
-        climbed = climb(robot, inner, outer, belief, at.floor, case.motors, THREADS, before=robot.prior, ladder=ladder)
-        actuator, after = climbed.actuator, climbed.belief
+        climbed = fit_to_motion(
+            robot, inner, outer, belief, at.floor, case.motors, THREADS, prior_belief=robot.prior, law_terms=ladder
+        )
+        actuator, after = climbed.motor_model, climbed.belief
         learned = () if actuator.learned is None else (actuator.learned,)
-        law, e = replace(robot, unit=replace(robot.unit, motors=actuator.motors, learned=learned)), after.median()
-        tried = {t.name: t.held_out for t in actuator.tried}
-        note("motor law", law, e, time.process_time() - began, law=actuator.chosen, tried=tried)
+        law, e = replace(robot, unit=replace(robot.unit, motors=actuator.motor_figures, learned_forces=learned)), after.median()
+        tried = {t.name: t.held_out_error for t in actuator.candidates}
+        note("motor law", law, e, time.process_time() - began, law=actuator.chosen_law, tried=tried)
         yield kept
     began = time.process_time()
     joints = tuple(robot.model.joint(j).name for j in range(robot.model.njnt))
-    force = learn(law, at.train, e, noise, "body", joints, rounds=LEARNING, threads=THREADS)
-    note("learned force", with_force(law, force), e, time.process_time() - began)
+    force = learn_force(law, at.train, e, noise, "body", joints, rounds=LEARNING, threads=THREADS)
+    note("learned force", with_learned_force(law, force), e, time.process_time() - began)
     yield kept
 
 
@@ -146,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("sets", nargs="*", help=f"which sets, of {', '.join(CASES)}; by default all")
     parser.add_argument("--data", type=Path, required=True, help="folder of the recordings")
     parser.add_argument("-o", "--out", type=Path, default=Path("runs/realdata"), help="folder for the results")
-    rungs = {rung.name: rung for rung in LADDER}
+    rungs = {rung.name: rung for rung in MOTOR_LAW_TERMS}
     parser.add_argument("--laws", nargs="+", choices=rungs, default=list(rungs), help="motor laws to try; by default all")
     args = parser.parse_args(argv)
     if wrong := [name for name in args.sets if name not in CASES]:

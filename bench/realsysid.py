@@ -24,9 +24,9 @@ from bench.other import installed
 from bench.planted import Problem
 from bench.realdata import ROUNDS, THREADS, judge, ready
 from bench.recordings import RIGS, Case, double_pendulum, simple_pendulum
-from isthmus.identify.fit import fit
+from isthmus.real2sim.identify.fit import fit
 from isthmus.robots import get_robot
-from isthmus.robots.ranges import Range, factor, offset, vary
+from isthmus.robots.parameters import ParameterRange, factor, offset, vary
 from isthmus.sim.robot import Robot
 
 FOUND = 8
@@ -45,7 +45,7 @@ def one_link() -> Robot:
         *_joint("hinge", 0.1, 0.1),
         vary("rotor", "kg·m²", "joint:.*/armature", 0.0022, (1e-4, 0.05), (1e-4, 0.05)),
     )
-    return planted._native(robot, spec, space)
+    return planted._native_drive(robot, spec, space)
 
 
 def two_links() -> Robot:
@@ -58,10 +58,10 @@ def two_links() -> Robot:
         *_joint("elbow", 0.02, 0.1),
         vary("rotor", "kg·m²", "joint:.*/armature", 0.003, (1e-4, 0.05), (1e-4, 0.05)),
     )
-    return planted._native(robot, robot.spec(), space)
+    return planted._native_drive(robot, robot.spec(), space)
 
 
-def _joint(name: str, damping: float, friction: float) -> Iterator[Range]:
+def _joint(name: str, damping: float, friction: float) -> Iterator[ParameterRange]:
     yield vary(f"{name}_damping", "N·m·s/rad", f"joint:{name}/damping", damping, (0.0, 0.5), (0.0, 0.5))
     yield vary(f"{name}_friction", "N·m", f"joint:{name}/frictionloss", friction, (0.0, 1.0), (0.0, 1.0))
 

@@ -14,10 +14,10 @@ from statistics import median
 import torch
 from mujoco.batch import Batch
 
-from isthmus.learn.actor import Actor, Shape, forget
-from isthmus.learn.ppo import Collector, Critic, Learner
+from isthmus.learn.algorithms.ppo import Collector, Critic, PPOUpdate
+from isthmus.learn.policies.actor import Actor, ActorSpec, reset_memory
 from isthmus.learn.recipes import recipe
-from isthmus.tasks import get_task
+from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.env import Env
 
 WORLDS = 1024
@@ -56,12 +56,12 @@ def ratios(rounds: int = 8) -> tuple[float, float, float]:
     task = get_task(TASK)
     config = replace(recipe(TASK), worlds=WORLDS)
     torch.manual_seed(0)
-    env = Env(task, WORLDS, seed=0, dumps=Path(tempfile.mkdtemp()))
-    shape = Shape.of(task, config.hidden, config.mirror)
+    env = Env(task, WORLDS, seed=0, dump_folder=Path(tempfile.mkdtemp()))
+    shape = ActorSpec.for_task(task, config.hidden, config.symmetry)
     actor, critic = Actor(shape, config.init_std), Critic(env.critic_size, config.critic_hidden)
     generator = torch.Generator().manual_seed(0)
     collector = Collector(env, actor, critic, config, generator)
-    learner = Learner(actor, critic, config, generator)
+    learner = PPOUpdate(actor, critic, config, generator)
     bare = Batch(task.robot.model, WORLDS)
     step_ratios, train_ratios, speeds = [], [], []
     for _ in range(rounds):
@@ -69,10 +69,10 @@ def ratios(rounds: int = 8) -> tuple[float, float, float]:
         batch, _ = collector.collect()
         learner.update(batch)
         training = time.perf_counter() - start
-        stepping, bare_time = _side_by_side(env, actor, collector, bare, config.ticks)
+        stepping, bare_time = _side_by_side(env, actor, collector, bare, config.rollout_ticks)
         step_ratios.append(bare_time / stepping)
         train_ratios.append(bare_time / training)
-        speeds.append(WORLDS * task.robot.substeps * config.ticks / bare_time)
+        speeds.append(WORLDS * task.robot.substeps * config.rollout_ticks / bare_time)
     return median(step_ratios), median(train_ratios), median(speeds)
 
 
@@ -87,7 +87,7 @@ def _side_by_side(env: Env, actor: Actor, collector: Collector, bare: Batch, tic
         for _ in range(ticks):
             action = actor.act(observation)
             target, memory = actor.target(action, memory), actor.remember(memory, action)
-            qpos[:], qvel[:], ctrl[:] = env.engine.qpos, env.engine.qvel, env.engine.ctrl
+            qpos[:], qvel[:], ctrl[:] = env.sim.qpos, env.sim.qvel, env.sim.ctrl
             start = time.perf_counter()
             bare.step(nstep=env.task.robot.substeps)
             bare_time += time.perf_counter() - start
@@ -95,7 +95,7 @@ def _side_by_side(env: Env, actor: Actor, collector: Collector, bare: Batch, tic
             step = env.step(target)
             signals = env.signals()
             stepping += time.perf_counter() - start
-            forget(memory, step.failed | step.timed_out)
+            reset_memory(memory, step.terminated | step.timed_out)
             observation, memory = actor.observe(signals, memory)
     collector.observation, collector.memory, collector.critic_input = observation, memory, env.critic()
     torch.set_num_threads(threads)
@@ -115,7 +115,7 @@ def memory_per_world() -> float:
 
 def resident_with(n: int) -> int:
     """Memory of this process, bytes, once n worlds have been stepped."""
-    env = Env(get_task(TASK), n, seed=0, dumps=Path(tempfile.mkdtemp()))
+    env = Env(get_task(TASK), n, seed=0, dump_folder=Path(tempfile.mkdtemp()))
     for _ in range(3):
         env.step(env.default.expand(n, -1))
         env.signals(), env.critic()

@@ -27,9 +27,9 @@ import numpy as np
 from bench.__main__ import commit
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.episode import Episode
-from isthmus.data.recording import write
+from isthmus.data.mcap.writer import write_episode
 from isthmus.data.store import Store
-from isthmus.data.store.lists import write_list
+from isthmus.data.store.episode_lists import write_episode_list
 
 QUESTIONS = {
     "count, success by source": "select source, count(*), avg(success), avg(score) from episodes group by 1",
@@ -60,7 +60,7 @@ def episodes(path: Path, n: int) -> None:
     columns |= {"score": rng.random(n), "seconds": np.full(n, 20.0)}
     columns |= {f"e.p{i}": rng.random(n) for i in range(41)} | {f"metrics.m{i}": rng.random(n) for i in range(6)}
     common = {"source": "sim", "robot": "go1", "task": "go1/walk", "run": "a" * 64, "belief": "b" * 64, "seed": 1}
-    write_list(path, common, columns)
+    write_episode_list(path, common, columns)
 
 
 def recordings(folder: Path, n: int) -> None:
@@ -74,7 +74,7 @@ def recordings(folder: Path, n: int) -> None:
         x = rng.normal(size=(500, 12))
         origin = {"source": "real", "unit": f"u{i % 3}"}
         signals = {"joint_pos": x, "joint_vel": x}
-        write(folder / f"{i:04d}.mcap", Episode(contract, np.arange(500) / 50, signals, x, x, origin=origin))
+        write_episode(folder / f"{i:04d}.mcap", Episode(contract, np.arange(500) / 50, signals, x, x, origin=origin))
 
 
 def by_arrow(store: Store) -> float:

@@ -15,24 +15,24 @@ from pathlib import Path
 import numpy as np
 
 from bench.__main__ import commit
-from isthmus.data.rate import Rate
-from isthmus.validate import assisted, gate
-from isthmus.validate.assisted import AssistedGate, Simulated, joint
-from isthmus.validate.gate import Gate, Goal
+from isthmus.core.statistics import Rate
+from isthmus.validation import assisted_test, sequential_test
+from isthmus.validation.assisted_test import AssistedTest, SimulatedRate, joint_probabilities
+from isthmus.validation.sequential_test import RateGoal, SequentialTest
 
-GOALS = (Goal(0.8, 0.95), Goal(0.9, 0.97), Goal(0.7, 0.9), Goal(0.8, 0.95, 0.01, 0.05))
+GOALS = (RateGoal(0.8, 0.95), RateGoal(0.9, 0.97), RateGoal(0.7, 0.9), RateGoal(0.8, 0.95, 0.01, 0.05))
 CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.9)
 SIMULATED = 10_000
 SAMPLES = 20
 """Simulators' means per setting; each is used for an equal share of the campaigns."""
 
 
-def plain(goal: Goal, p: float, campaigns: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def plain(goal: RateGoal, p: float, campaigns: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Campaigns of the gate as it is used, trial by trial."""
     found = {"decision": [], "n": [], "low": [], "high": []}
-    most = gate.trials_needed(goal)
+    most = sequential_test.trials_needed(goal)
     for row in rng.uniform(size=(campaigns, most)) < p:
-        g = Gate(goal, most)
+        g = SequentialTest(goal, most)
         for x in row:
             if g.add(bool(x)) != "open":
                 break
@@ -42,13 +42,13 @@ def plain(goal: Goal, p: float, campaigns: int, rng: np.random.Generator) -> dic
 
 
 def helped(
-    goal: Goal, p: float, mu: float, correlation: float, campaigns: int, rng, known: bool = False
+    goal: RateGoal, p: float, mu: float, correlation: float, campaigns: int, rng, known: bool = False
 ) -> dict[str, np.ndarray]:
     """The same of the gate with a simulator, all of one sample of it at once; the first is checked trial by trial."""
-    most, law = gate.trials_needed(goal), joint(p, mu, correlation)
+    most, law = sequential_test.trials_needed(goal), joint_probabilities(p, mu, correlation)
     found: dict[str, list] = {"decision": [], "n": []}
     for _ in range(SAMPLES if not known else 1):
-        sim = Simulated(int(rng.binomial(SIMULATED, mu)), SIMULATED, mu if known else None)
+        sim = SimulatedRate(int(rng.binomial(SIMULATED, mu)), SIMULATED, mu if known else None)
         cells = rng.choice(4, size=(campaigns // (1 if known else SAMPLES), most), p=law / law.sum())
         x, y = np.array([1.0, 1.0, 0.0, 0.0])[cells], np.array([1.0, 0.0, 1.0, 0.0])[cells]
         low, high = (_bounds(goal, sim, side, x, y) for side in (1, -1))
@@ -56,7 +56,7 @@ def helped(
         when = [np.where(hit.any(1), hit.argmax(1), most) for hit in (good, bad)]
         decision = np.where(np.minimum(*when) == most, "undecided", np.where(when[0] <= when[1], "pass", "fail"))
         n = np.minimum(np.minimum(*when) + 1, most)
-        one = AssistedGate(goal, sim, most)
+        one = AssistedTest(goal, sim, most)
         while one.decision == "open":
             one.add(bool(x[0, one.n]), y[0, one.n])
         assert (one.decision, one.n) == (decision[0], n[0])
@@ -65,23 +65,23 @@ def helped(
     return {name: np.array(rows) for name, rows in found.items()}
 
 
-def _bounds(goal: Goal, sim: Simulated, side: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _bounds(goal: RateGoal, sim: SimulatedRate, side: int, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Whether the bound has reached the rate that decides, as that rate, (campaigns, trials)."""
-    own = assisted.stakes(goal, sim, side)
+    own = assisted_test.bet_table(goal, sim, side)
     edge = goal.required if side > 0 else goal.expected
     beyond = own.rates <= edge + 1e-12 if side > 0 else own.rates >= edge - 1e-12
     shut = np.ones(x.shape, dtype=bool)
     for j in np.flatnonzero(beyond):
         wealth = [
-            np.cumsum(np.log1p(side * a[j] * ((x - own.rates[j]) - c[j] * (y - own.bound))), axis=1) + np.log(w)
-            for (a, c), w in zip(own.pairs, assisted.WEIGHTS, strict=True)
+            np.cumsum(np.log1p(side * a[j] * ((x - own.rates[j]) - c[j] * (y - own.mean_bound))), axis=1) + np.log(w)
+            for (a, c), w in zip(own.bets, assisted_test.BET_WEIGHTS, strict=True)
         ]
-        shut &= np.logaddexp.reduce(wealth, axis=0) >= own.needed
+        shut &= np.logaddexp.reduce(wealth, axis=0) >= own.log_wealth_needed
     return np.where(shut, edge, 0.0 if side > 0 else 1.0)
 
 
 def rate(hits: np.ndarray) -> str:
-    r = Rate.of(int(hits.sum()), len(hits))
+    r = Rate.from_counts(int(hits.sum()), len(hits))
     return f"{100 * r.rate:.1f} ({100 * r.low:.1f}–{100 * r.high:.1f})"
 
 
@@ -100,12 +100,12 @@ def main() -> int:
     text = [f"Measured at commit {commit()}, {k} campaigns per line; percentages with exact 95 % intervals.", ""]
     columns = "goal|true rate|passed, %|failed, %|exact, pass / fail|low ≤ p ≤ high, %|mean trials|fixed size|saved"
     text += heading(columns)
-    alone: dict[tuple[Goal, float], float] = {}
+    alone: dict[tuple[RateGoal, float], float] = {}
     for goal in GOALS:
-        most, fixed = gate.trials_needed(goal), gate.fixed_size(goal)[0]
+        most, fixed = sequential_test.trials_needed(goal), sequential_test.fixed_size_test(goal)[0]
         name = f"{goal.required:g} / {goal.expected:g} at {100 * goal.false_pass:g} / {100 * goal.false_fail:g} %"
         for p in (goal.required - 0.1, goal.required, goal.expected, (1 + goal.expected) / 2):
-            got, exact = plain(goal, p, k, rng), gate.operating(goal, p, most)
+            got, exact = plain(goal, p, k, rng), sequential_test.operating_characteristic(goal, p, most)
             alone[goal, p] = float(got["n"].mean())
             covered = (got["low"] <= p) & (p <= got["high"])
             text.append(
@@ -119,7 +119,7 @@ def main() -> int:
     )
     text += ["", *heading(columns)]
     for goal in GOALS[:2]:
-        fixed = gate.fixed_size(goal)[0]
+        fixed = sequential_test.fixed_size_test(goal)[0]
         name = f"{goal.required:g} / {goal.expected:g}"
         for p, mu, correlations in (
             (goal.required, goal.required, CORRELATIONS),
@@ -128,7 +128,7 @@ def main() -> int:
             (goal.expected, goal.required, (0.0, 0.3)),
         ):
             for r, known in [(r, known) for known in (False, True) for r in correlations]:
-                got, law = helped(goal, p, mu, r, k, rng, known), joint(p, mu, r)
+                got, law = helped(goal, p, mu, r, k, rng, known), joint_probabilities(p, mu, r)
                 real = (law[0] - p * mu) / np.sqrt(p * (1 - p) * mu * (1 - mu))
                 n, how = float(got["n"].mean()), "known" if known else "measured"
                 text.append(

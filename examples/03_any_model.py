@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from isthmus.robots import get_robot
-from isthmus.sim.engine import Engine
+from isthmus.sim.simulation import Simulation
 
 ARM = """
 <mujoco model="arm">
@@ -36,9 +36,9 @@ with tempfile.TemporaryDirectory() as folder:
     robot = get_robot(str(path))
 print(f"{robot.name}: signals {[s.name for s in robot.contract.signals]}, {len(robot.space)} parameters")
 
-engine = Engine(robot, n=64)
-engine.apply(robot.prior.sample(np.random.default_rng(0), 64), engine.all)
-engine.reset(engine.all)
+engine = Simulation(robot, n=64)
+engine.apply(robot.prior.sample(np.random.default_rng(0), 64), engine.all_ids)
+engine.reset(engine.all_ids)
 for _ in range(8):
     engine.step(np.tile([0.5, -0.5], (64, 1)))
 spread = np.degrees(engine.qpos.std(axis=0))

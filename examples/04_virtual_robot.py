@@ -5,9 +5,9 @@ python examples/04_virtual_robot.py
 
 import numpy as np
 
-from isthmus.data.recording import Writer, read
-from isthmus.deploy.link import Command
-from isthmus.deploy.links.inprocess import InProcess
+from isthmus.data.mcap.writer import EpisodeWriter, read_episode
+from isthmus.deploy.links.in_process import InProcessLink
+from isthmus.deploy.links.link import Command
 from isthmus.robots import get_robot
 from isthmus.robots.pendulum import GRAVITY_TORQUE, INERTIA
 from isthmus.sim.reality import Reality, VirtualRobot
@@ -17,8 +17,8 @@ rubs = {"stribeck": {"static": 1.0, "coulomb": 0.8, "velocity": 0.1}}
 tick = 1.0 / robot.contract.rate
 
 for name, unmodelled in (("as its model", {}), ("with stiction", rubs)):
-    link = InProcess(VirtualRobot(robot, Reality.from_dict({"robot": "pendulum", "seed": 1, "unmodelled": unmodelled})))
-    with Writer(f"{name}.mcap", robot.contract, origin={"source": "virtual"}) as recording:
+    link = InProcessLink(VirtualRobot(robot, Reality.from_dict({"robot": "pendulum", "seed": 1, "unmodelled": unmodelled})))
+    with EpisodeWriter(f"{name}.mcap", robot.contract, origin={"source": "virtual"}) as recording:
         for k in range(400):
             link.clock.sleep_until(k * tick)
             packets = link.read()
@@ -27,7 +27,7 @@ for name, unmodelled in (("as its model", {}), ("with stiction", rubs)):
             energy = 0.5 * INERTIA * qd**2 - GRAVITY_TORQUE * (np.cos(q) + 1.0)
             torque = np.clip([-10.0 * energy * (np.sign(qd) or 1.0)], -1.5, 1.5)
             link.write(Command(k, k * tick, "track", torque))
-            recording.rows(np.concatenate([[k * tick, q, qd], torque, torque])[None])
-    episode = read(f"{name}.mcap")
+            recording.write_rows(np.concatenate([[k * tick, q, qd], torque, torque])[None])
+    episode = read_episode(f"{name}.mcap")
     angle = np.degrees(np.abs(episode.signals["joint_pos"]).max())
     print(f"{name:13} swings up to {angle:3.0f} degrees in {episode.duration:.0f} s; recording {episode.hash[:8]}")

@@ -20,7 +20,7 @@ from hypothesis import settings
 
 from isthmus.robots import ROBOTS
 from isthmus.sim.robot import Robot
-from isthmus.tasks import TASKS
+from isthmus.tasks.catalogue import TASKS
 from isthmus.tasks.task import Task
 
 torch.set_num_threads(1)
@@ -74,7 +74,7 @@ def exported(tmp_path_factory):
 @pytest.fixture(scope="session")
 def walk():
     """A policy for go1 that stands, and its controller: its actions are tiny."""
-    from isthmus.tasks import get_task
+    from isthmus.tasks.catalogue import get_task
     from support.deployments import make
 
     return make(get_task("go1/walk"))
@@ -90,7 +90,7 @@ def no_hurry(monkeypatch):
 @pytest.fixture
 def quick(monkeypatch):
     """An evaluation at the end of training takes half a second in a few worlds only."""
-    from isthmus.learn import evaluate as module
+    from isthmus.learn.evaluate import evaluate as module
 
     whole = module.evaluate
     short = lambda task, *args, **options: whole(replace(task, episode=0.5), *args, **(options | {"worlds": 4}))
@@ -101,7 +101,7 @@ def quick(monkeypatch):
 def tiny(tmp_path_factory):
     """Folders of barely trained runs: two seeds of ppo, a teacher and its student on the pendulum, ppo on the cartpole."""
     from isthmus.cli.main import main
-    from isthmus.learn import evaluate as module
+    from isthmus.learn.evaluate import evaluate as module
 
     folder = tmp_path_factory.mktemp("tiny")
     size = ["--steps", "400", "--json"]
@@ -124,17 +124,17 @@ def tiny(tmp_path_factory):
 @pytest.fixture(scope="module")
 def entries(tiny):
     """Two seeds of ppo, a teacher and its student, as a comparison has them."""
-    from isthmus.adapt.comparison.contend import contenders
-    from isthmus.tasks import get_task
+    from isthmus.learn.evaluate.contenders import load_contenders
+    from isthmus.tasks.catalogue import get_task
 
-    return contenders(tuple(tiny[n] for n in ("ppo-0", "ppo-1", "teacher", "student")), get_task("pendulum/swingup"))
+    return load_contenders(tuple(tiny[n] for n in ("ppo-0", "ppo-1", "teacher", "student")), get_task("pendulum/swingup"))
 
 
 @pytest.fixture
 def short(monkeypatch):
     """Episodes of a comparison end after 0.3 s."""
-    from isthmus.adapt.comparison import measure, recovery
+    from isthmus.learn.evaluate import compare, recovery
 
-    whole, follow = measure.evaluate, recovery.follow
-    monkeypatch.setattr(measure, "evaluate", lambda task, *rest: whole(replace(task, episode=0.3), *rest))
-    monkeypatch.setattr(recovery, "follow", lambda task, *rest: follow(replace(task, episode=0.3), *rest))
+    whole, follow = compare.evaluate, recovery.record_trace
+    monkeypatch.setattr(compare, "evaluate", lambda task, *rest: whole(replace(task, episode=0.3), *rest))
+    monkeypatch.setattr(recovery, "record_trace", lambda task, *rest: follow(replace(task, episode=0.3), *rest))

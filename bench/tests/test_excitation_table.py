@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from bench.excitation import KINDS, summary
-from isthmus.identify.fit import free
-from isthmus.identify.prior import prior
+from isthmus.real2sim.identify.fit import free_parameters
+from isthmus.real2sim.residual.prior import gaussian_prior
 from isthmus.robots import get_robot
 
 
 def test_a_quarter_of_the_information_is_twice_the_width():
     pendulum = get_robot("pendulum")
-    before = prior(pendulum.prior, pendulum.space.subset(free(pendulum, pendulum.prior)))
+    before = gaussian_prior(pendulum.prior, pendulum.space.subset(free_parameters(pendulum, pendulum.prior)))
     much = 1e8 * np.eye(len(before.space))
     draws = [np.stack([much, *[much / 4.0] * (len(KINDS) - 1)]) * size for size in (1.0, 2.0)]
     found = summary(before, draws)

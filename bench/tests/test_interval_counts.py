@@ -10,10 +10,10 @@ import pytest
 from scipy.stats import norm
 
 from bench import coverage
-from isthmus.errors import BadInput
-from isthmus.identify.ensemble import Draws
-from isthmus.identify.fit import Fit
-from isthmus.identify.prior import Prior
+from isthmus.core.errors import BadInput
+from isthmus.real2sim.identify.fit import Fit
+from isthmus.real2sim.identify.mcmc import Samples
+from isthmus.real2sim.residual.prior import GaussianPrior
 from isthmus.world import Param, Space
 
 RNG = np.random.default_rng
@@ -40,13 +40,13 @@ def test_intervals_are_counted_and_interrupted_runs_go_on(tmp_path):
 
 
 def test_a_rank_is_where_the_truth_lies_in_the_belief():
-    z, p = np.array([0.3, -0.2]), Prior(_space(2), np.zeros(2), np.eye(2))
+    z, p = np.array([0.3, -0.2]), GaussianPrior(_space(2), np.zeros(2), np.eye(2))
     covariance = np.diag([0.04, 0.09])
     noise, starts = np.ones(1), np.zeros((1, 2))
     found = Fit(p.space, p.space.from_unconstrained(z), z, covariance, np.eye(2), p, noise, noise, starts, 0.0, 1)
     truth = p.space.from_unconstrained(z + 0.2 * np.array([1.0, -1.0]))
     ranks = [judged["rank"] for judged in coverage.judged(found, truth).values()]
     assert ranks == pytest.approx([norm.cdf(1.0), norm.cdf(-2 / 3)])
-    draws = Draws(z + RNG(0).standard_normal((4000, 2)) * [0.2, 0.3], 4000, 1.0, 1.0, 1)
-    sampled = coverage.judged(replace(found, draws=draws), truth)
+    draws = Samples(z + RNG(0).standard_normal((4000, 2)) * [0.2, 0.3], 4000, 1.0, 1.0, 1)
+    sampled = coverage.judged(replace(found, samples=draws), truth)
     assert [judged["rank"] for judged in sampled.values()] == pytest.approx(ranks, abs=0.03)

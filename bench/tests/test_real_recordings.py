@@ -11,7 +11,7 @@ import pytest
 
 from bench.realdata import judge, ready
 from bench.recordings import episodes, free_swing
-from isthmus.identify.fit import fit
+from isthmus.real2sim.identify.fit import fit
 from isthmus.robots import get_robot
 
 REAL = Path(os.environ.get("ISTHMUS_SHARED", Path(__file__).parents[3] / "shared")) / "realdata"

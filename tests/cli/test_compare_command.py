@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from isthmus.adapt.comparison import measure, recovery
-from isthmus.adapt.comparison import sweep as sweeping
-from isthmus.adapt.comparison.contend import contenders
-from isthmus.adapt.comparison.paired import Estimate
 from isthmus.cli.main import main
-from isthmus.errors import BadInput
-from isthmus.tasks import get_task
+from isthmus.core.errors import BadInput
+from isthmus.learn.evaluate import compare, recovery
+from isthmus.learn.evaluate import sweep as sweeping
+from isthmus.learn.evaluate.contenders import load_contenders
+from isthmus.learn.evaluate.statistics import Estimate
+from isthmus.tasks.catalogue import get_task
 from support.command_line import call
 from support.short_tasks import PENDULUM
 
@@ -27,10 +27,10 @@ def realities(tmp_path_factory):
 
 @pytest.mark.slow
 def test_everything_is_in_the_record_and_fits_a_terminal_of_80_columns(capsys, tiny, realities, tmp_path, monkeypatch, short):
-    from isthmus.cli import show
+    from isthmus.cli import render
 
-    monkeypatch.setattr(show.out, "_width", 80)
-    monkeypatch.setattr(sweeping, "VALUES", 3)
+    monkeypatch.setattr(render.out, "_width", 80)
+    monkeypatch.setattr(sweeping, "GRID_SIZE", 3)
     names = [tiny[n] for n in ("ppo-0", "ppo-1", "teacher", "student")]
     options = ["--worlds", "5", "--reality", realities, "--sweep", "payload", "--change", "payload=0.1", "--at", "0.1"]
     code, out, err = call(capsys, "compare", *names, *options, "-o", tmp_path / "out")
@@ -68,7 +68,7 @@ def test_a_file_may_be_asked_for_instead_of_a_folder(capsys, tiny, tmp_path, sho
 
 
 def test_what_was_found_is_told_even_if_it_cannot_be_written(capsys, tiny, tmp_path, monkeypatch, short):
-    from isthmus import files
+    from isthmus.core import files
 
     def full(path, data):
         raise BadInput(f"cannot write {path}: the disk is full.")
@@ -88,9 +88,9 @@ def test_what_was_found_is_told_even_if_it_cannot_be_written(capsys, tiny, tmp_p
 
 
 def test_a_difference_of_rates_shows_both_ends_of_its_interval():
-    from isthmus.cli.compared import points
+    from isthmus.cli.comparison_tables import percentage_points
 
-    assert points(Estimate(0.02, -0.051, 0.03)) == "+2.0 (-5.1 to +3.0)"
+    assert percentage_points(Estimate(0.02, -0.051, 0.03)) == "+2.0 (-5.1 to +3.0)"
 
 
 def test_every_example_of_the_help_has_a_line_of_its_own(capsys):
@@ -137,7 +137,7 @@ def test_every_example_of_the_help_has_a_line_of_its_own(capsys):
 )
 def test_bad_input_is_one_sentence_before_anything_is_simulated(capsys, tiny, tmp_path, monkeypatch, options, hint):
     monkeypatch.chdir(tmp_path)
-    for module, name in ((measure, "evaluate"), (recovery, "follow")):
+    for module, name in ((compare, "evaluate"), (recovery, "record_trace")):
         monkeypatch.setattr(module, name, lambda *args: pytest.fail("simulated"))
     (tmp_path / "empty").mkdir()
     (tmp_path / "folder.json").mkdir()
@@ -152,9 +152,9 @@ def test_bad_input_is_one_sentence_before_anything_is_simulated(capsys, tiny, tm
 
 
 def test_a_run_that_sees_what_the_task_does_not_give_is_refused(tiny):
-    from isthmus.adapt.comparison.contend import check_signals
+    from isthmus.learn.evaluate.contenders import check_signals
 
     task = get_task("go1/walk")
-    entry = contenders((tiny["ppo-0"],), get_task(PENDULUM))[0]
+    entry = load_contenders((tiny["ppo-0"],), get_task(PENDULUM))[0]
     with pytest.raises(BadInput, match="observes"):
         check_signals(entry.run, entry.actor, task)

@@ -12,7 +12,7 @@ import pytest
 
 from isthmus.cli.main import VERBS, main
 from isthmus.robots import ROBOTS
-from isthmus.tasks import TASKS
+from isthmus.tasks.catalogue import TASKS
 
 
 def call(capsys, *argv: str) -> tuple[int, str, str]:
@@ -55,8 +55,8 @@ def test_list_names_every_robot_task_and_parameter(capsys):
         (["train", "pendulum/swingup", "-o", "x", "--minutes", "inf"], "minutes"),
         (["train", "pendulum/swingup", "-o", "x", "--belief", "absent.json"], "absent.json"),
         (["train", "pendulum/swingup", "-o", "absent", "--resume"], "absent"),
-        (["eval", "absent"], "absent"),
-        (["eval", "absent", "--worlds", "0"], "worlds"),
+        (["evaluate", "absent"], "absent"),
+        (["evaluate", "absent", "--worlds", "0"], "worlds"),
         (["export", "absent", "-o", "x.controller"], "absent"),
         (["play", "absent"], "absent"),
         (["play", "absent.npz"], "absent.npz"),
@@ -107,7 +107,7 @@ def test_a_belief_outside_hard_bounds_is_refused(capsys, tmp_path):
 
 
 def test_errors_are_json_when_json_is_asked_for(capsys):
-    code, out, _ = call(capsys, "eval", "absent", "--json")
+    code, out, _ = call(capsys, "evaluate", "absent", "--json")
     assert code == 2
     assert json.loads(out)["exit"] == 2
 
@@ -138,11 +138,11 @@ def test_train_eval_export_end_to_end(capsys, tmp_path: Path, monkeypatch):
     code, out, err = call(capsys, "train", "pendulum/swingup", "-o", str(run), "--steps", "3000", "--worlds", "32", "--json")
     assert code == 0, err
     assert json.loads(out)["evaluation"]["success"]["n"] == 200
-    code, out, err = call(capsys, "eval", str(run), "--worlds", "20", "--nominal", "--json")
+    code, out, err = call(capsys, "evaluate", str(run), "--worlds", "20", "--nominal", "--json")
     assert code == 0, err
     result = json.loads(out)
     assert result["success"]["low"] <= result["success"]["rate"] <= result["success"]["high"]
-    code, _, err = call(capsys, "eval", str(run), "--worlds", "4", "--set", "mas=1")
+    code, _, err = call(capsys, "evaluate", str(run), "--worlds", "4", "--set", "mas=1")
     assert code == 2
     code, out, err = call(capsys, "export", str(run), "-o", str(tmp_path / "p.controller"), "--json")
     assert code == 0, err

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from isthmus.cli import asked
+from isthmus.cli import options
 from isthmus.cli.main import VERBS, main, usage
 
 
@@ -59,7 +59,7 @@ def test_the_window_does_not_change_what_is_wrong(capsys, monkeypatch, width):
 
 
 def test_what_stands_behind_two_dashes_is_no_option(capsys):
-    code, _, err = called(capsys, "eval", "run", "--worlds", "x", "--", "-z")
+    code, _, err = called(capsys, "evaluate", "run", "--worlds", "x", "--", "-z")
     assert code == 2
     assert "option '-z'" not in err
 
@@ -74,7 +74,7 @@ def test_the_same_without_what_tyro_does_not_promise(capsys, monkeypatch, argv):
 
 
 def test_with_json_the_sentence_is_in_the_object(capsys):
-    code, out, err = called(capsys, "eval", "--wrlds", "3", "--json")
+    code, out, err = called(capsys, "evaluate", "--wrlds", "3", "--json")
     assert code == 2
     assert json.loads(out) == {"error": err.removeprefix("isthmus: ").strip(), "exit": 2}
 
@@ -101,7 +101,7 @@ def test_the_list_of_verbs_is_as_wide_as_the_window_and_breaks_no_word(width):
 
 def test_prose_is_broken_between_words_and_nothing_else_is_touched():
     text = "usage: " + "a " * 60 + "\n\n" + "some words " * 20 + "\n╭" + "─" * 90 + "╮\nexample: " + "b " * 60 + "\n"
-    found = asked.wrapped(text, 60)
+    found = options.wrap_prose(text, 60)
     assert found.split() == text.split()
     assert [line for line in found.splitlines() if len(line) > 60] == [
         line for line in text.splitlines() if line[:1] in "u╭e" and line
@@ -124,16 +124,16 @@ def test_without_a_reader_the_work_goes_on_and_the_answer_is_the_same(tmp_path):
     text = """
 import sys
 from pathlib import Path
-from isthmus.cli import main, show
+from isthmus.cli import main, render
 
 def run(verb, rest):
     for i in range(3):
-        show.emit({"line": i})
-        show.out.print("words " * 5000)
+        render.emit({"line": i})
+        render.out.print("words " * 5000)
     Path("made").touch()
     return 1
 
-main._run = run
+main._run_verb = run
 sys.exit(main.main(["validate"]))
 """
     read, write = os.pipe()

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from isthmus.cli import show
+from isthmus.cli import render
 
 COLUMNS = ["parameter", "nominal", "prior", "unit", ""]
 ROWS = [
@@ -19,8 +19,8 @@ ROWS = [
 
 def printed(monkeypatch, width: int, columns=COLUMNS, rows=ROWS) -> list[str]:
     file = io.StringIO()
-    monkeypatch.setattr(show, "out", Console(file=file, width=width))
-    show.out.print(show.table("world", columns, rows, right=(1,)))
+    monkeypatch.setattr(render, "out", Console(file=file, width=width))
+    render.out.print(render.table("world", columns, rows, right=(1,)))
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 

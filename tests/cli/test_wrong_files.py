@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from isthmus.cli import show
-from isthmus.errors import unreadable
+from isthmus.cli import render
+from isthmus.core.errors import unreadable_file
 from support.command_line import call
 from support.recordings import swung
 
@@ -34,9 +34,9 @@ READ = [
     (["identify", "pendulum", "swin.mcap"], ("'swing.mcap'?",)),
     (["identify", "pendulum", "nowhere/swing.mcap"], ("no folder nowhere",)),
     (["identify", "dsk.twin", "swing.mcap"], ("'desk.twin'?",)),
-    (["gap", "p.contrller", "swing.mcap"], ("'p.controller'?",)),
-    (["gap", "folder", "swing.mcap"], ("it is a folder",)),
-    (["eval", "foldr"], ("'folder'?",)),
+    (["diagnose", "p.contrller", "swing.mcap"], ("'p.controller'?",)),
+    (["diagnose", "folder", "swing.mcap"], ("it is a folder",)),
+    (["evaluate", "foldr"], ("'folder'?",)),
     (["list", "note.txt"], ("note.txt", "pendulum", ".urdf")),
 ]
 
@@ -51,11 +51,11 @@ def test_what_cannot_be_read_is_named_with_what_would_be_right(there, monkeypatc
 
 
 WRITTEN = [
-    ["gap", "p.controller", "swing.mcap", "-o", "{}.html"],
+    ["diagnose", "p.controller", "swing.mcap", "-o", "{}.html"],
     ["identify", "pendulum", "swing.mcap", "-o", "{}.twin"],
     ["actuator", "pendulum", "swing.mcap", "-o", "{}.twin"],
     ["residual", "desk.twin", "swing.mcap", "-o", "{}.twin"],
-    ["watch", "desk.twin", "swing.mcap", "-o", "{}.json"],
+    ["drift", "desk.twin", "swing.mcap", "-o", "{}.json"],
     ["excite", "pendulum", "-o", "{}.controller"],
 ]
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_written_is_known_before_the_work(there, monkeypatch, cap
         raise AssertionError("the work was begun")
 
     monkeypatch.chdir(there)
-    monkeypatch.setattr(show, "bar", work)
+    monkeypatch.setattr(render, "progress_bar", work)
     out = argv[-1].format(place)
     if place == "taken":
         (there / out).mkdir(exist_ok=True)
@@ -87,7 +87,7 @@ def test_names_of_any_language_and_with_brackets_are_read_and_shown_as_they_are(
 def test_names_are_compared_without_their_endings(tmp_path):
     for name in ("e.twin", "desk.twin", "desk.mcap"):
         (tmp_path / name).touch()
-    said = lambda name: str(unreadable(tmp_path / name, FileNotFoundError(2, "No such file")))
+    said = lambda name: str(unreadable_file(tmp_path / name, FileNotFoundError(2, "No such file")))
     assert "did you mean" not in said("nope.twin")
     assert "desk.twin" in said("dekc.twin")
     assert "/e.twin" not in said("dekc.twin")

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.errors import BadInput, unknown
-from isthmus.files import atomic_write, canonical_json, content_hash, read_json, write_json
+from isthmus.core.errors import BadInput, unknown_name
+from isthmus.core.files import atomic_write, canonical_json, content_hash, read_json, write_json
 
 
 def left_over(folder) -> list[str]:
@@ -48,8 +48,8 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
     script = """
 import resource, signal, sys
 from pathlib import Path
-from isthmus.errors import BadInput
-from isthmus.files import atomic_write
+from isthmus.core.errors import BadInput
+from isthmus.core.files import atomic_write
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 try:
@@ -69,7 +69,7 @@ def test_a_process_killed_while_writing_leaves_the_old_file(tmp_path):
     script = """
 import os, signal, sys
 from pathlib import Path
-from isthmus.files import atomic_write
+from isthmus.core.files import atomic_write
 os.fsync = lambda fd: os.kill(os.getpid(), signal.SIGKILL)
 atomic_write(Path(sys.argv[1]), b"new")
 """
@@ -141,6 +141,6 @@ def test_one_text_per_value():
 
 
 def test_near_matches_come_first_then_all_choices():
-    assert "'walk'" in str(unknown("task", "wlak", ["walk", "hover"]))
-    assert "hover" not in str(unknown("task", "wlak", ["walk", "hover"]))
-    assert "hover, walk" in str(unknown("task", "zzz", ["walk", "hover"]))
+    assert "'walk'" in str(unknown_name("task", "wlak", ["walk", "hover"]))
+    assert "hover" not in str(unknown_name("task", "wlak", ["walk", "hover"]))
+    assert "hover, walk" in str(unknown_name("task", "zzz", ["walk", "hover"]))

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from isthmus.cli import show
-from isthmus.cli.loop_ import _Watch
+from isthmus.cli import render
+from isthmus.cli.loop_ import _ProgressPrinter
 from isthmus.cli.main import main
-from isthmus.loop.course import USUAL, left
-from isthmus.loop.motions import _band
-from isthmus.loop.steps import Done, Step
-from isthmus.loop.story import Settings
-from isthmus.progress import counted, part
+from isthmus.core.progress import step_progress, sub_progress
+from isthmus.pipeline.evidence import LoopSettings
+from isthmus.pipeline.journal import Call, CallRecord
+from isthmus.pipeline.stages import TYPICAL_STEP_DURATIONS, remaining_seconds
+from isthmus.studio.reports.loop_motions import _interval_90
 from support.recordings import swung
 
 FIRST = [("train", 60.0), ("export", 4.0), ("record", 2.0), ("watch", 4.0)]
@@ -25,12 +25,12 @@ FIRST = [("train", 60.0), ("export", 4.0), ("record", 2.0), ("watch", 4.0)]
 
 def test_a_part_goes_from_its_beginning_to_its_end():
     told = []
-    inner = part(part(told.append, 0.5, 1.0), 0.0, 0.5)
+    inner = sub_progress(sub_progress(told.append, 0.5, 1.0), 0.0, 0.5)
     for share in (-1.0, 0.0, 0.5, 1.0, 2.0):
         inner(share)
     assert told == [0.5, 0.5, 0.625, 0.75, 0.75]
-    counted(told.append, 4)(0, 1.0)
-    counted(told.append, 4)(9, 1.0)
+    step_progress(told.append, 4)(0, 1.0)
+    step_progress(told.append, 4)(9, 1.0)
     assert told[-2:] == [0.25, 1.0]
 
 
@@ -38,43 +38,43 @@ def test_a_part_goes_from_its_beginning_to_its_end():
 
 
 def test_time_left_counts_down_inside_a_step_and_never_below_what_comes_after():
-    seconds = [left(FIRST, "gap", t) for t in range(0, 200, 5)]
-    after = left([*FIRST, ("gap", 30.0)])
-    assert seconds[0] == pytest.approx(left(FIRST))
+    seconds = [remaining_seconds(FIRST, "gap", t) for t in range(0, 200, 5)]
+    after = remaining_seconds([*FIRST, ("gap", 30.0)])
+    assert seconds[0] == pytest.approx(remaining_seconds(FIRST))
     assert all(a > b or b == pytest.approx(after) for a, b in pairwise(seconds))
     assert seconds[-1] == pytest.approx(after)
 
 
 def test_a_step_that_says_how_long_it_needs_is_believed_where_that_is_longer():
-    after = left([*FIRST, ("gap", 30.0)])
-    assert left(FIRST, "gap", 10.0, 500.0) == pytest.approx(after + 500.0)
-    assert left(FIRST, "gap", 10.0, 1.0) == pytest.approx(left(FIRST, "gap", 10.0))
+    after = remaining_seconds([*FIRST, ("gap", 30.0)])
+    assert remaining_seconds(FIRST, "gap", 10.0, 500.0) == pytest.approx(after + 500.0)
+    assert remaining_seconds(FIRST, "gap", 10.0, 1.0) == pytest.approx(remaining_seconds(FIRST, "gap", 10.0))
 
 
 def test_the_first_step_already_tells_what_is_left_in_all():
-    assert left([]) is None
-    assert left([], "train", 5.0) is None
-    whole = sum(t for _, t in USUAL)
-    assert left([], "train", 15.0, 45.0) == pytest.approx(whole - 15.0)
+    assert remaining_seconds([]) is None
+    assert remaining_seconds([], "train", 5.0) is None
+    whole = sum(t for _, t in TYPICAL_STEP_DURATIONS)
+    assert remaining_seconds([], "train", 15.0, 45.0) == pytest.approx(whole - 15.0)
 
 
 def test_a_loop_says_first_what_to_expect_and_then_what_is_left(capsys):
-    watch = _Watch(True, Settings("pendulum/swingup", "sim"))
-    train, export = Step("train", "train it", ("train",)), Step("export", "carry it over", ("export",))
+    watch = _ProgressPrinter(True, LoopSettings("pendulum/swingup", "sim"))
+    train, export = Call("train", "train it", ("train",)), Call("export", "carry it over", ("export",))
     watch(1, train, None)
-    assert f"about {len(USUAL)} stages" in capsys.readouterr().err
+    assert f"about {len(TYPICAL_STEP_DURATIONS)} stages" in capsys.readouterr().err
     success = {"rate": 1.0, "low": 0.9, "high": 1.0}
-    watch(1, train, Done(train, 0, 60.0, {"evaluation": {"success": success}}))
+    watch(1, train, CallRecord(train, 0, 60.0, {"evaluation": {"success": success}}))
     watch(2, export, None)
     assert "left in all" in capsys.readouterr().err
 
 
 def test_bars_inside_a_loop_tell_both_times(monkeypatch, capsys):
-    monkeypatch.setattr(show, "err", Console(file=io.StringIO(), width=80))
-    with show.within(lambda own: 300.0 if own is None else 200.0), show.bar("working") as bar:
-        bar._next = 0.0
+    monkeypatch.setattr(render, "err", Console(file=io.StringIO(), width=80))
+    with render.show_total_remaining(lambda own: 300.0 if own is None else 200.0), render.progress_bar("working") as bar:
+        bar._next_line_time = 0.0
         bar.update(0.0)
-        bar._next = 0.0
+        bar._next_line_time = 0.0
         bar._start -= 10.0
         bar.update(0.5, "hard")
     first, second = capsys.readouterr().err.splitlines()
@@ -83,10 +83,10 @@ def test_bars_inside_a_loop_tell_both_times(monkeypatch, capsys):
 
 
 def test_a_bar_waits_where_a_search_begins_again(monkeypatch, capsys):
-    monkeypatch.setattr(show, "err", Console(file=io.StringIO(), width=80))
-    with show.bar("working") as bar:
+    monkeypatch.setattr(render, "err", Console(file=io.StringIO(), width=80))
+    with render.progress_bar("working") as bar:
         for share in (0.1, 0.7, 0.2, 0.8):
-            bar._next = 0.0
+            bar._next_line_time = 0.0
             bar.update(share)
     told = [line.partition(" %")[0] for line in capsys.readouterr().err.splitlines()]
     assert told == ["working: 10", "working: 70", "working: 70", "working: 80"]
@@ -95,8 +95,8 @@ def test_a_bar_waits_where_a_search_begins_again(monkeypatch, capsys):
 @pytest.mark.parametrize("width", [60, 100])
 def test_on_a_terminal_the_time_in_all_is_whole_in_any_window(monkeypatch, width):
     file = io.StringIO()
-    monkeypatch.setattr(show, "err", Console(file=file, width=width, force_terminal=True, color_system=None))
-    with show.within(lambda own: 240.0), show.bar("looking for the cause") as bar:
+    monkeypatch.setattr(render, "err", Console(file=file, width=width, force_terminal=True, color_system=None))
+    with render.show_total_remaining(lambda own: 240.0), render.progress_bar("looking for the cause") as bar:
         bar.update(0.2, "comparing explanations of which there are many")
         time.sleep(0.6)
     assert "in all 4 min" in file.getvalue()
@@ -113,14 +113,16 @@ def swing(tmp_path_factory):
 @pytest.mark.parametrize(
     ("argv", "parts"),
     [
-        (["gap", "p.controller", "swing.mcap", "--worlds", "8"], {"fitting numbers": 4}),
+        (["diagnose", "p.controller", "swing.mcap", "--worlds", "8"], {"fitting numbers": 4}),
         (["identify", "pendulum", "swing.mcap", "--search", "never"], {"": 4, "how sure": 3, "judging": 2}),
     ],
     ids=["gap", "identify"],
 )
 def test_a_bar_never_stands_still_in_the_longest_part_and_never_goes_back(swing, monkeypatch, capsys, argv, parts):
     told: dict[str, list[tuple[float, str]]] = {}
-    monkeypatch.setattr(show.Bar, "update", lambda bar, share, note="": told.setdefault(bar.what, []).append((share, note)))
+    monkeypatch.setattr(
+        render.ProgressBar, "update", lambda bar, share, note="": told.setdefault(bar.what, []).append((share, note))
+    )
     monkeypatch.chdir(swing)
     assert main(argv) == 0, capsys.readouterr().err
     for bar in told.values():
@@ -136,5 +138,5 @@ def test_a_bar_never_stands_still_in_the_longest_part_and_never_goes_back(swing,
 def test_bands_are_the_same_whether_or_not_a_world_failed():
     measured = np.random.default_rng(0).normal(size=(24, 50, 3))
     broken = np.concatenate([measured, np.full((2, 50, 3), np.nan)])
-    for whole, less in zip(_band(measured), _band(broken), strict=True):
+    for whole, less in zip(_interval_90(measured), _interval_90(broken), strict=True):
         np.testing.assert_allclose(whole, less)

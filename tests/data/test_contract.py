@@ -13,13 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from isthmus.data.contract import Contract, Law, Safety, Signal
-from isthmus.data.rate import Rate
-from isthmus.deploy import wire
+from isthmus.core.errors import BadInput
+from isthmus.core.from_plain import MAX_ITEMS, MAX_TEXT_LENGTH, from_plain
+from isthmus.core.statistics import Rate
+from isthmus.data.contract import AffineFeedback, Contract, Safety, Signal
 from isthmus.deploy.controller import Manifest
-from isthmus.deploy.link import MODES, Command, Identity, Packet
-from isthmus.errors import BadInput
-from isthmus.parse import MAX_ITEMS, MAX_TEXT, build
+from isthmus.deploy.links import wire
+from isthmus.deploy.links.link import MODES, Command, Identity, Packet
 from support.contracts import arm
 from support.controllers import manifest
 
@@ -52,7 +52,7 @@ def random_contracts(draw) -> Contract:
     law = None
     if draw(st.booleans()):
         gains = {s.name: tuple(draw(per(s.size)) for _ in range(m)) for s in found if draw(st.booleans())}
-        law = Law(draw(per(m)), gains)
+        law = AffineFeedback(draw(per(m)), gains)
     positive = st.floats(0, 1e6)
     rows = {k: draw(st.just(()) | per(m, positive)) for k in ("effort", "damping")}
     safety = Safety(**rows, tilt=draw(positive), rest=draw(st.just(()) | per(m)), level=law)
@@ -122,9 +122,13 @@ WRONG = {
     "a negative damping": (lambda c: replace(c, safety=Safety(damping=(1.0, -1.0))), "negative damping"),
     "a negative tilt": (lambda c: replace(c, safety=Safety(tilt=-0.1)), "negative tilt"),
     "rest of another size": (lambda c: replace(c, safety=Safety(rest=(1.0,))), "1 numbers for rest"),
-    "a law with another constant": (lambda c: replace(c, safety=Safety(level=Law((0.0,)))), "levelling law"),
-    "a law with narrow rows": (lambda c: replace(c, safety=Safety(level=Law(TWO, {"quat": (TWO, TWO)}))), "levelling law"),
-    "a law of no signal": (lambda c: replace(c, safety=Safety(level=Law(TWO, {"quot": (TWO, TWO)}))), "did you mean 'quat'"),
+    "a law with another constant": (lambda c: replace(c, safety=Safety(level=AffineFeedback((0.0,)))), "levelling law"),
+    "a law with narrow rows": (
+        lambda c: replace(c, safety=Safety(level=AffineFeedback(TWO, {"quat": (TWO, TWO)}))), "levelling law",
+    ),
+    "a law of no signal": (
+        lambda c: replace(c, safety=Safety(level=AffineFeedback(TWO, {"quot": (TWO, TWO)}))), "did you mean 'quat'",
+    ),
 }  # fmt: skip
 
 
@@ -200,7 +204,7 @@ def damaged(draw, data):
 READERS = {
     "contract": (lambda d: Contract.from_dict(d, "here"), arm().to_dict()),
     "manifest": (lambda d: Manifest.from_dict(d, "here"), manifest_with().to_dict()),
-    "identity": (lambda d: build(Identity, d, "here"), asdict(Identity(arm(), "u", "", "idle", 0.1))),
+    "identity": (lambda d: from_plain(Identity, d, "here"), asdict(Identity(arm(), "u", "", "idle", 0.1))),
 }
 
 
@@ -233,7 +237,7 @@ BEYOND = {
     "lists in lists": nested(20_000),
     "a number of 5,000 digits": 10**5000,
     "half a character": "\ud800",
-    "a long text": "x" * (MAX_TEXT + 1),
+    "a long text": "x" * (MAX_TEXT_LENGTH + 1),
     "a long list": [0] * (MAX_ITEMS + 1),
     "a long table": dict.fromkeys(map(str, range(MAX_ITEMS + 1)), ()),
     "a table with half a character": {"\ud800": ()},
@@ -283,7 +287,7 @@ def test_a_misspelt_name_gets_the_right_one_and_the_place(path, wrong, right):
 def test_a_misspelt_choice_gets_the_right_one(field, wrong, right):
     data = asdict(Identity(arm(), "u", "", "idle", 0.1)) | {field: wrong}
     with pytest.raises(BadInput, match=f"{wrong}.*did you mean '{right}'"):
-        build(Identity, through_json(data), "here")
+        from_plain(Identity, through_json(data), "here")
 
 
 def test_a_missing_entry_is_named():
@@ -351,7 +355,7 @@ AS_JSON = TREES.map(lambda tree: json.dumps(tree, default=str, skipkeys=True).en
 @given(st.binary(max_size=60) | CUT | AS_JSON)
 @example(b"[" * 100_000)
 @example(b'{"contract": ' + b"[" * 900 + b"]" * 900 + b"}")
-@example(GOOD[:-1] + b" " * wire.MAX_IDENTITY + b"}")
+@example(GOOD[:-1] + b" " * wire.MAX_IDENTITY_BYTES + b"}")
 @example(b'"\\ud800"')
 def test_any_other_bytes_are_no_identity(data):
     with pytest.raises(BadInput, match="the robot's answer"):
@@ -370,7 +374,7 @@ def test_any_other_bytes_are_no_identity(data):
 @settings(max_examples=60)
 def test_the_interval_of_a_rate_is_that_of_clopper_and_pearson(n, share, level):
     hits = round(n * share)
-    found = Rate.of(hits, n, level)
+    found = Rate.from_counts(hits, n, level)
     if n == 0:
         assert math.isnan(found.rate)
         assert (found.low, found.high, found.n) == (0.0, 1.0, 0)

@@ -15,19 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from isthmus.core.errors import BadInput
+from isthmus.core.files import content_hash
 from isthmus.deploy import controller as controller_module
-from isthmus.deploy.controller import Controller, pack, save, unpack
-from isthmus.errors import BadInput
-from isthmus.files import content_hash
+from isthmus.deploy.controller import Controller, pack_controller, save_controller, unpack_controller
 from support.controllers import CONTRACT, DEFAULT, GOOD, constant, floats, manifest, model, refuse, small, summing
 
 # Damaged files -------------------------------------------------------------------------------------------------------
 
 
 def test_packing_and_unpacking_give_the_same_and_always_the_same_bytes(tmp_path):
-    made, raw = unpack(GOOD, "here")
-    assert pack(made, raw) == GOOD
-    assert save(tmp_path / "a", made, raw) == content_hash(GOOD) == Controller.load(tmp_path / "a").hash
+    made, raw = unpack_controller(GOOD, "here")
+    assert pack_controller(made, raw) == GOOD
+    assert save_controller(tmp_path / "a", made, raw) == content_hash(GOOD) == Controller.load(tmp_path / "a").hash
     with zipfile.ZipFile(io.BytesIO(GOOD)) as file:
         assert file.namelist() == ["contract.json", "controller.onnx"]
         assert json.loads(file.read("contract.json"))["robot"]["robot"] == "arm"
@@ -36,11 +36,11 @@ def test_packing_and_unpacking_give_the_same_and_always_the_same_bytes(tmp_path)
 def test_a_file_cut_anywhere_is_refused(exported):
     for length in range(len(GOOD)):
         with pytest.raises(BadInput):
-            unpack(GOOD[:length], "here")
+            unpack_controller(GOOD[:length], "here")
     whole = exported.path.read_bytes()
     for length in (*range(0, len(whole), len(whole) // 200), *range(len(whole) - 200, len(whole))):
         with pytest.raises(BadInput):
-            unpack(whole[:length], "here")
+            unpack_controller(whole[:length], "here")
 
 
 def test_a_file_with_any_bit_flipped_is_refused(exported):
@@ -51,7 +51,7 @@ def test_a_file_with_any_bit_flipped_is_refused(exported):
 
     for bit in range(len(GOOD) * 8):
         with pytest.raises(BadInput):
-            unpack(flipped(GOOD, bit), "here")
+            unpack_controller(flipped(GOOD, bit), "here")
     whole = exported.path.read_bytes()
     n, heads = (
         8 * len(whole),
@@ -60,7 +60,7 @@ def test_a_file_with_any_bit_flipped_is_refused(exported):
     random = np.random.default_rng(0).integers(0, n, 200).tolist()
     for bit in (*random, *range(n - 8 * 200, n, 7), *(8 * at + i for at in heads for i in range(0, 8 * 22, 5))):
         with pytest.raises(BadInput):
-            unpack(flipped(whole, bit), "here")
+            unpack_controller(flipped(whole, bit), "here")
 
 
 def signed(body: bytes) -> bytes:
@@ -72,7 +72,7 @@ def signed(body: bytes) -> bytes:
 def test_random_bytes_are_refused_signed_or_not(data):
     for candidate in (data, signed(data), signed(b"PK\3\4" + data), signed(data + GOOD[-64 - 22 : -64])):
         with pytest.raises(BadInput):
-            unpack(candidate, "here")
+            unpack_controller(candidate, "here")
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4), st.booleans())
@@ -84,7 +84,7 @@ def test_a_stranger_who_signs_damaged_bytes_gets_bad_input_at_worst(changes, dir
     for at, value in changes:
         body[start + at % (len(body) - start)] = value
     with contextlib.suppress(BadInput):
-        Controller(*unpack(signed(bytes(body)), "here"))
+        Controller(*unpack_controller(signed(bytes(body)), "here"))
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=3))
@@ -118,7 +118,7 @@ def entries(data: bytes = GOOD) -> list[tuple[str, bytes]]:
 def test_an_archive_made_by_hand_is_accepted(tmp_path):
     """So what the next tests refuse is refused for its own reason."""
     (tmp_path / "a").write_bytes(archive(entries()))
-    assert Controller.load(tmp_path / "a").manifest == unpack(GOOD, "here")[0]
+    assert Controller.load(tmp_path / "a").manifest == unpack_controller(GOOD, "here")[0]
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -162,10 +162,10 @@ def test_a_graph_or_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
         Controller.load(path)
     size = len(entries()[1][1])
     monkeypatch.setattr(controller_module, "MAX_GRAPH", size)
-    unpack(GOOD, "here")
+    unpack_controller(GOOD, "here")
     monkeypatch.setattr(controller_module, "MAX_GRAPH", size - 1)
     with pytest.raises(BadInput, match=r"controller\.onnx is compressed, or larger"):
-        unpack(GOOD, "here")
+        unpack_controller(GOOD, "here")
 
 
 def test_a_file_that_is_not_there_is_a_bad_input(tmp_path):

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from isthmus.data.contract import Signal
-from isthmus.deploy.guard import STATES
-from isthmus.deploy.limits import AHEAD
-from isthmus.deploy.link import Packet
-from isthmus.deploy.rules import Thresholds
+from isthmus.deploy.guard.guard import GUARD_STATES
+from isthmus.deploy.guard.limits import START_TORQUE_FRACTION
+from isthmus.deploy.guard.rules import Thresholds
+from isthmus.deploy.links.link import Packet
 from isthmus.sim.reality.tables import Faults
 from support.deployments import Still, Watched, failed, fly, real, recorded
 from support.paths import DOCS, TESTS
@@ -60,7 +60,7 @@ def test_joints_in_another_order_are_matched_by_name(walk):
     )
     assert not (columns == np.arange(old.width)).all()
     a, b = fly(walk, plain, 0.5), fly(walk, other, 0.5)
-    assert (a.ended, b.ended) == ("done", "done")
+    assert (a.status, b.status) == ("done", "done")
     assert len(plain.commands) == len(other.commands) == a.ticks
     for ours, theirs in zip(plain.commands, other.commands, strict=True):
         assert np.array_equal(ours.target[to], theirs.target)
@@ -84,12 +84,12 @@ def test_gains_of_another_joint_are_refused(walk):
 
 
 def test_motors_that_are_much_weaker_than_they_say_end_the_ramp(walk):
-    """Before the robot moves nobody can know; a little too weak stays for `isthmus gap`."""
+    """Before the robot moves nobody can know; a little too weak stays for `isthmus diagnose`."""
     weak, nearly = real(params={"kp": 0.5}), real(params={"kp": 0.9})
     assert failed(walk, real(params={"kp": 0.5})) == {}
-    assert fly(walk, weak, 0.5).why.startswith("follow: ")
+    assert fly(walk, weak, 0.5).reason.startswith("follow: ")
     assert weak.commands[-1].mode == "damp"
-    assert fly(walk, nearly, 0.2).ended == "done"
+    assert fly(walk, nearly, 0.2).status == "done"
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,14 @@ def test_motors_that_are_much_weaker_than_they_say_end_the_ramp(walk):
     ],
 )
 def test_a_wrong_zero_or_direction_shows_before_the_start_where_it_moves_the_pose(walk, tables, checks):
-    """A joint whose zero is in the middle looks the same both ways: that is for `isthmus gap`."""
+    """A joint whose zero is in the middle looks the same both ways: that is for `isthmus diagnose`."""
     assert failed(walk, real(**tables)).keys() == checks
 
 
 def test_zero_action_holds_the_pose(walk, tmp_path):
     outcome, found = recorded(walk, real(), 0.5, tmp_path / "a.mcap")
-    running = found.status["state"] == STATES.index("run")
-    assert outcome.ended == "done"
+    running = found.status["state"] == GUARD_STATES.index("run")
+    assert outcome.status == "done"
     assert np.abs(found.signals["joint_pos"][running] - GO1.default).max() < 0.3
     assert np.abs(found.target[running] - GO1.default).max() < 0.05
 
@@ -158,7 +158,7 @@ def test_another_unit_than_the_contract_says_shows_in_what_is_not_zero_at_rest(w
 def test_another_unit_that_shows_only_in_motion_ends_in_damping(walk, units, rule):
     body = real(faults={"units": units})
     outcome = fly(walk, body, 1.0)
-    assert (outcome.ended, outcome.why.split(":")[0]) == ("guard", rule)
+    assert (outcome.status, outcome.reason.split(":")[0]) == ("guard", rule)
     assert outcome.seconds == 0, "the policy never had the robot"
     assert body.commands[-1].mode == "damp"
 
@@ -251,25 +251,25 @@ def test_a_robot_that_lies_stands_up_before_the_policy_takes_over(walk, tmp_path
     body = real()
     for name in "ab":
         outcome, found = recorded(walk, body, 0.2, tmp_path / f"{name}.mcap")
-        assert outcome.ended == "done", outcome.why
-    first = int(np.nonzero(found.status["state"] == STATES.index("run"))[0][0])
+        assert outcome.status == "done", outcome.reason
+    first = int(np.nonzero(found.status["state"] == GUARD_STATES.index("run"))[0][0])
     assert np.abs(found.signals["joint_pos"][0] - GO1.default).max() > 0.9
     assert np.abs(found.signals["joint_pos"][first] - GO1.default).max() < 0.4
-    assert np.abs(np.diff(found.target[:first], axis=0)).max() * GO1.contract.rate < 2 * Thresholds.speed
+    assert np.abs(np.diff(found.target[:first], axis=0)).max() * GO1.contract.rate < 2 * Thresholds.ramp_speed
 
 
 def test_the_way_to_the_start_pose_is_a_ramp_within_the_torque_of_the_motors(walk, tmp_path):
     """kp (u - q) - kd q̇, predicted from what the robot said, for every command that was sent."""
     outcome, found = recorded(walk, real(crouched(0.4)), 0.2, tmp_path / "a.mcap")
-    assert outcome.ended == "done"
+    assert outcome.status == "done"
     q, qd = found.signals["joint_pos"], found.signals["joint_vel"]
     kp, kd, effort = GO1.contract.gains["kp"], GO1.contract.gains["kd"], np.array(GO1.contract.safety.effort)
     gap = np.abs(q[0] - GO1.default).max()
     assert gap > 0.4
     share = np.abs(kp * (found.target - q) - kd * qd) / effort
     assert share.max() <= 1.0 + 1e-9
-    assert (np.abs(kp * (found.target[0] - q[0])) <= (AHEAD + 0.05) * effort).all()
-    ramp = found.status["state"] == STATES.index("ramp")
+    assert (np.abs(kp * (found.target[0] - q[0])) <= (START_TORQUE_FRACTION + 0.05) * effort).all()
+    ramp = found.status["state"] == GUARD_STATES.index("ramp")
     assert ramp.sum() >= 0.5 * GO1.contract.rate
     assert np.abs(np.diff(found.target[ramp], axis=0)).max() < 0.05
 

@@ -11,19 +11,19 @@ import pytest
 import torch
 from onnx import numpy_helper
 
+from isthmus.core.errors import BadInput
 from isthmus.data.contract import Contract
 from isthmus.data.episode import Episode
-from isthmus.data.recording import Writer, read
-from isthmus.deploy.controller import Controller, Manifest, pack, unpack
-from isthmus.deploy.links.inprocess import InProcess
-from isthmus.deploy.operator import Operator
+from isthmus.data.mcap.writer import EpisodeWriter, read_episode
+from isthmus.deploy.command_schedule import CommandSchedule
+from isthmus.deploy.controller import Controller, Manifest, pack_controller, unpack_controller
+from isthmus.deploy.links.in_process import InProcessLink
 from isthmus.deploy.preflight import preflight
 from isthmus.deploy.recorder import Recorder
-from isthmus.deploy.runtime import STATUS, Loop
-from isthmus.errors import BadInput
-from isthmus.learn import export
-from isthmus.learn.actor import Actor
-from isthmus.tasks import get_task
+from isthmus.deploy.runtime import STATUS_COLUMNS, ControlLoop
+from isthmus.learn.policies import export
+from isthmus.learn.policies.actor import Actor
+from isthmus.tasks.catalogue import get_task
 from support.deployments import Made, Watched, failed, make, real, recorded
 from support.virtual_robots import GO1, virtual
 
@@ -41,7 +41,7 @@ def strong(actor: Actor) -> None:
 def swing() -> Made:
     """A pendulum with a memory of three frames and a scale of many digits."""
     task = get_task("pendulum/swingup")
-    return make(replace(task, policy=replace(task.policy, history=3, reach=1.2345678)), strong, mirrored=False)
+    return make(replace(task, policy=replace(task.policy, history=3, action_scale=1.2345678)), strong, mirrored=False)
 
 
 # 3, 4, 5, 6, 11: what is in the graph --------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def replayed(made: Made, episode: Episode, ticks: int = 1) -> np.ndarray:
 def test_a_replay_gives_the_recorded_targets_bit_for_bit(swing, tmp_path):
     """Preflight ticks the policy too, and leaves nothing of that in its memory. Ticking twice would show."""
     outcome, found = recorded(swing, real(robot="pendulum"), 2.0, tmp_path / "a.mcap")
-    assert outcome.ended == "done"
+    assert outcome.status == "done"
     wanted = found.wanted[np.isfinite(found.wanted).all(1)]
     assert len(wanted) >= 90
     assert np.ptp(wanted) > 0.01
@@ -150,7 +150,7 @@ def test_a_signal_that_the_robot_lacks_is_refused_at_export_and_at_preflight(wal
     robot = replace(task.robot, contract=without(GO1.contract, "gyro"), sources={**GO1.sources})
     blind = replace(walk.run, task=replace(task, robot=robot))
     with pytest.raises(BadInput, match="unknown signal 'gyro' in the policy's inputs: go1 does not measure it"):
-        export.manifest_of(blind, walk.actor, walk.onnx)
+        export.make_manifest(blind, walk.actor, walk.onnx)
     keep = np.delete(np.arange(GO1.contract.width), np.arange(GO1.contract.width)[GO1.contract.slices()["gyro"]])
     contract = without(GO1.contract, "gyro")
     body = Watched(virtual(), contract, say=lambda p: [replace(p, values=p.values[keep])])
@@ -182,13 +182,13 @@ def test_a_graph_and_a_contract_of_other_shapes_do_not_load_together(walk):
 
 def test_the_contract_of_another_policy_does_not_go_with_a_graph(walk, swing):
     with pytest.raises(BadInput, match="the contract belongs to another graph"):
-        unpack(pack(walk.manifest, swing.onnx), "mixed")
+        unpack_controller(pack_controller(walk.manifest, swing.onnx), "mixed")
     other = replace(walk.manifest, default=tuple(x + 0.1 for x in walk.manifest.default))
-    before, after = pack(walk.manifest, walk.onnx), pack(other, walk.onnx)
+    before, after = pack_controller(walk.manifest, walk.onnx), pack_controller(other, walk.onnx)
     forged = after[:-64] + before[-64:]
     with pytest.raises(BadInput, match="damaged"):
-        unpack(forged, "forged")
-    m = unpack(before, "whole")[0]
+        unpack_controller(forged, "forged")
+    m = unpack_controller(before, "whole")[0]
     hashes = (m.model_hash, m.space_hash, m.belief_hash)
     assert hashes == (GO1.model_hash, GO1.space.hash, walk.run.belief.hash)
 
@@ -200,14 +200,14 @@ def test_a_controller_for_another_robot_is_refused(swing):
 def test_what_was_asked_is_recorded_and_what_was_never_trained_cannot_be_asked(walk, tmp_path):
     """A dead zone is a map from command to motion: the recording has both."""
     with pytest.raises(BadInput, match="outside -1 … 1, which the policy was trained for"):
-        Operator(walk.manifest.operator, ("forward=1.5",))
+        CommandSchedule(walk.manifest.operator, ("forward=1.5",))
     with pytest.raises(BadInput, match="did you mean"):
-        Operator(walk.manifest.operator, ("foward=0.5",))
-    link, operator = InProcess(real()), Operator(walk.manifest.operator, ("0.1:yaw=0.02",))
-    _, flight = preflight(walk.controller, link, operator.at(0.0))
+        CommandSchedule(walk.manifest.operator, ("foward=0.5",))
+    link, operator = InProcessLink(real()), CommandSchedule(walk.manifest.operator, ("0.1:yaw=0.02",))
+    _, flight = preflight(walk.controller, link, operator.values_at(0.0))
     assert flight is not None
-    recorder = Recorder(Writer(tmp_path / "a.mcap", flight.identity.contract, walk.manifest.operator, STATUS))
-    Loop(walk.controller, link, flight, operator, recorder).run(0.3)
-    asked = read(tmp_path / "a.mcap").signals["command"]
+    recorder = Recorder(EpisodeWriter(tmp_path / "a.mcap", flight.identity.contract, walk.manifest.operator, STATUS_COLUMNS))
+    ControlLoop(walk.controller, link, flight, operator, recorder).run(0.3)
+    asked = read_episode(tmp_path / "a.mcap").signals["command"]
     assert asked.max(0) == pytest.approx([0.0, 0.0, 0.02])
     assert (asked[0] == 0).all()

@@ -13,14 +13,14 @@ import pytest
 import torch
 from onnx import helper
 
+from isthmus.core.errors import BadInput
+from isthmus.core.files import content_hash
 from isthmus.data.contract import Signal
 from isthmus.deploy.controller import Controller
-from isthmus.errors import BadInput
-from isthmus.files import content_hash
-from isthmus.learn import export as export_module
-from isthmus.learn.actor import Actor
-from isthmus.learn.export import TOLERANCE
-from isthmus.tasks import get_task
+from isthmus.learn.policies import export as export_module
+from isthmus.learn.policies.actor import Actor
+from isthmus.learn.policies.export import TOLERANCE
+from isthmus.tasks.catalogue import get_task
 from support.controllers import constant, trajectory
 from support.deployments import make
 
@@ -40,7 +40,7 @@ def test_ticks_are_those_of_the_module_also_after_a_reset(exported):
             np.testing.assert_allclose(found.memory[name], kept, atol=TOLERANCE, err_msg=name)
         asked.append(memory["action"][0].numpy())
     # The policy of this test moves, and its clip is met.
-    clip = exported.run.task.policy.clip
+    clip = exported.run.task.policy.action_clip
     assert np.ptp(asked, axis=0).min() > 0.1
     assert np.abs(asked).max() == clip
 
@@ -212,12 +212,11 @@ def test_export_refuses_a_policy_whose_signals_the_robot_does_not_offer(exported
 ON_THE_ROBOT = """
 import importlib, json, pathlib, pkgutil, sys
 import isthmus.deploy, isthmus.cli.main, isthmus.cli.run_
-for package in ("isthmus.deploy", "isthmus.deploy.links"):
+for package in ("isthmus.core", "isthmus.world", "isthmus.data", "isthmus.deploy", "isthmus.deploy.guard", "isthmus.deploy.links"):
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{found.name}")
 import numpy as np
 from isthmus.deploy.controller import Controller
-from isthmus.deploy.operator import Operator
 c = Controller.load(sys.argv[1])
 target = c.tick({s.name: np.ones(s.size) for s in c.manifest.signals})
 heavy = sorted({m.split(".")[0] for m in sys.modules} & {"torch", "mujoco", "scipy", "pyarrow", "onnx", "viser", "rosbags"})

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from isthmus.core.errors import BadInput
 from isthmus.deploy import controller as controller_module
-from isthmus.deploy import graph
-from isthmus.deploy.controller import Controller, unpack
-from isthmus.errors import BadInput
+from isthmus.deploy import onnx_screening
+from isthmus.deploy.controller import Controller, unpack_controller
 from support.controllers import CONTRACT, DEFAULT, GOOD, constant, floats, manifest, refuse, small, summing, trajectory
 
 # Graphs of strangers -------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ FORBIDDEN = {
     "constants in files": (add_node("Constant", [], ["z"], v=[external(constant("v", np.ones(1)))]), "another file"),
     "no operator": (lambda d: d.graph.ClearField("node"), "0 operators"),
     "no graph": (lambda d: d.ClearField("graph"), "not a complete"),
-    "too many operators": (lambda d: d.graph.node.extend([d.graph.node[0]] * graph.MAX_NODES), "operators, not 1 to"),
+    "too many operators": (lambda d: d.graph.node.extend([d.graph.node[0]] * onnx_screening.MAX_NODES), "operators, not 1 to"),
 }  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def test_a_graph_that_does_more_than_arithmetic_never_reaches_the_runtime(monkey
 def test_the_small_graph_of_these_tests_does_reach_it(monkeypatch):
     no_runtime(monkeypatch)
     with pytest.raises(AssertionError, match="saw the graph"):
-        Controller(*unpack(GOOD, "here"))
+        Controller(*unpack_controller(GOOD, "here"))
 
 
 def varint(x: int) -> bytes:
@@ -118,17 +118,17 @@ def with_a_second_name(high: int, name: bytes) -> bytes:
 def test_an_operator_whose_name_only_the_runtime_can_read_is_refused(high):
     """The runtime's protobuf cuts a key to 32 bits, so an operator could have one name for the check and another for it."""
     with pytest.raises(BadInput, match="not a complete"):
-        graph.check(with_a_second_name(high, b"Loop"), "here")
+        onnx_screening.check_graph(with_a_second_name(high, b"Loop"), "here")
     with pytest.raises(BadInput, match="'Loop'"):
-        graph.check(with_a_second_name(0, b"Loop"), "here")
-    graph.check(with_a_second_name(0, b"Div"), "here")
+        onnx_screening.check_graph(with_a_second_name(0, b"Loop"), "here")
+    onnx_screening.check_graph(with_a_second_name(0, b"Div"), "here")
 
 
 def test_the_graph_that_is_checked_is_the_one_that_runs():
     """Bytes that also look like the runtime's own format are read as what was checked."""
     raw = chunk(15 << 3 | 2, b"\0\0ORTM") + summing(CONTRACT, DEFAULT).SerializeToString()
     assert raw[4:8] == b"ORTM"
-    disguised, plain = Controller(manifest(CONTRACT, DEFAULT, raw), raw), Controller(*unpack(GOOD, "here"))
+    disguised, plain = Controller(manifest(CONTRACT, DEFAULT, raw), raw), Controller(*unpack_controller(GOOD, "here"))
     for signals in trajectory(plain.manifest, 5):
         assert (disguised.tick(signals) == plain.tick(signals)).all()
 
@@ -136,7 +136,7 @@ def test_the_graph_that_is_checked_is_the_one_that_runs():
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_graph_are_a_bad_input(data):
     with pytest.raises(BadInput, match="here: the graph"):
-        graph.check(data, "here")
+        onnx_screening.check_graph(data, "here")
 
 
 def test_a_graph_cut_anywhere_is_a_bad_input_at_worst():
@@ -144,7 +144,7 @@ def test_a_graph_cut_anywhere_is_a_bad_input_at_worst():
     refused = 0
     for length in range(len(raw)):
         try:
-            graph.check(raw[:length], "here")
+            onnx_screening.check_graph(raw[:length], "here")
         except BadInput:
             refused += 1
     # Between two fields of the model a cut leaves a smaller model.

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from isthmus.core.errors import BadInput
 from isthmus.data.contract import Contract, Safety, Signal
-from isthmus.data.recording import read
+from isthmus.data.mcap.writer import read_episode
+from isthmus.deploy.command_schedule import CommandSchedule
 from isthmus.deploy.controller import Controller
-from isthmus.deploy.fit import Fit, differences
-from isthmus.deploy.link import Identity, Packet
-from isthmus.deploy.links.inprocess import InProcess
-from isthmus.deploy.operator import Operator
+from isthmus.deploy.links.in_process import InProcessLink
+from isthmus.deploy.links.link import Identity, Packet
 from isthmus.deploy.preflight import preflight
-from isthmus.errors import BadInput
+from isthmus.deploy.signal_map import SignalMap, contract_differences
 from support.contracts import put, tilted
 from support.controllers import COMMAND, constant, floats, manifest, model
 from support.fake_bodies import StandIn
@@ -27,7 +27,7 @@ from support.lockstep import CONTRACTS, GO1, counter, fly, stand_in
 # Preflight -----------------------------------------------------------------------------------------------------------
 
 
-class Silent(InProcess):
+class Silent(InProcessLink):
     def identity(self, timeout: float) -> Identity:
         raise BadInput("no robot answers.")
 
@@ -100,10 +100,10 @@ NAMES = IN_ORDER.split()
 
 def look(options: dict) -> tuple[StandIn, list, object]:
     options = dict(options)
-    link, make = options.pop("link", InProcess), options.pop("controller", counter)
+    link, make = options.pop("link", InProcessLink), options.pop("controller", counter)
     body = stand_in(**options)
     controller = make()
-    checks, flight = preflight(controller, link(body), Operator(controller.manifest.operator).at(0.0))
+    checks, flight = preflight(controller, link(body), CommandSchedule(controller.manifest.operator).values_at(0.0))
     return body, checks, flight
 
 
@@ -112,7 +112,7 @@ def test_a_robot_that_is_ready_passes_every_check_without_a_command():
     assert [c.name for c in checks] == NAMES
     assert all(c.ok for c in checks)
     assert flight is not None
-    assert flight.period == pytest.approx(0.02)
+    assert flight.packet_period == pytest.approx(0.02)
     assert body.commands == []
 
 
@@ -130,7 +130,7 @@ def test_each_check_has_such_a_case():
 
 def test_checks_are_told_as_they_come():
     told: list = []
-    checks, _ = preflight(counter(), InProcess(stand_in()), Operator((COMMAND,)).at(0.0), told.append)
+    checks, _ = preflight(counter(), InProcessLink(stand_in()), CommandSchedule((COMMAND,)).values_at(0.0), told.append)
     assert told == checks
 
 
@@ -138,7 +138,7 @@ def test_preflight_is_not_part_of_the_recording(tmp_path):
     """What it heard has been told; a run starts at zero."""
     body = stand_in(every=5, say=lambda packet: [packet] * (1 + (packet.time < 0.5 and packet.sequence % 4 == 0)))
     outcome, _ = fly(counter(), body, 1.0, tmp_path / "a.mcap")
-    episode = read(tmp_path / "a.mcap")
+    episode = read_episode(tmp_path / "a.mcap")
     assert outcome.rules == {}
     assert episode.time[0] == 0.0
     assert [e.name for e in episode.events] == ["ramp", "run", "stop"]
@@ -185,21 +185,21 @@ DIFFERENT: dict[str, tuple[Contract, tuple[str, ...]]] = {
 def test_a_robot_that_differs_from_the_contract_is_refused_in_one_sentence(what):
     contract, words = DIFFERENT[what]
     controller = counter(signal="accel")
-    assert differences(controller.manifest, GO1) == []
-    found = differences(controller.manifest, contract)
+    assert contract_differences(controller.manifest, GO1) == []
+    found = contract_differences(controller.manifest, contract)
     assert len(found) == 1
     body = StandIn(contract, np.array(CONTRACTS["go1"][1]))
-    checks, flight = preflight(controller, InProcess(body), Operator((COMMAND,)).at(0.0))
+    checks, flight = preflight(controller, InProcessLink(body), CommandSchedule((COMMAND,)).values_at(0.0))
     assert flight is None
     failed = {c.name: c.text for c in checks if not c.ok}
     assert set(failed) == ({"robot", "contract"} if what == "another robot" else {"contract"})
     assert all(word in failed["contract"] for word in words)
     assert body.commands == []
     with pytest.raises(BadInput, match="does not fit"):
-        Fit.of(controller.manifest, contract)
+        SignalMap.from_contracts(controller.manifest, contract)
 
 
 def test_a_robot_with_one_motor_more_is_refused():
     more = tuple(Signal(s.name, s.unit, (*s.labels, "tail")) for s in (GO1["joint_pos"], GO1.target))
     contract = replace(GO1, signals=(more[0], *GO1.signals[1:]), target=more[1], gains={}, safety=SAFE)
-    assert "it sets no target for tail" in differences(counter(signal="accel").manifest, contract)
+    assert "it sets no target for tail" in contract_differences(counter(signal="accel").manifest, contract)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from isthmus.data.episode import Event
-from isthmus.data.recording import Writer, read
+from isthmus.data.mcap.writer import EpisodeWriter, read_episode
 from isthmus.deploy import recorder as recorder_module
-from isthmus.deploy.links.inprocess import InProcess
-from isthmus.deploy.operator import Operator
+from isthmus.deploy.command_schedule import CommandSchedule
+from isthmus.deploy.links.in_process import InProcessLink
 from isthmus.deploy.recorder import Recorder
-from isthmus.deploy.runtime import STATUS, Loop, Outcome
+from isthmus.deploy.runtime import STATUS_COLUMNS, ControlLoop, RunResult
 from support.contracts import reordered, still
 from support.controllers import COMMAND
 from support.fake_bodies import StandIn
@@ -40,7 +40,7 @@ class Disk(io.BytesIO):
 
 def size_of_header() -> int:
     disk = Disk()
-    Writer(disk, GO1, (COMMAND,), STATUS, {})
+    EpisodeWriter(disk, GO1, (COMMAND,), STATUS_COLUMNS, {})
     return disk.tell()
 
 
@@ -50,16 +50,16 @@ def test_a_full_disk_costs_the_recording_and_not_the_run(more, tmp_path):
     plain, _ = fly(counter(), stand_in(), 1.0)
     disk, body = Disk(size_of_header() + more), stand_in()
     outcome, _ = fly(counter(), body, 1.0, disk)
-    assert (outcome.ended, outcome.ticks) == ("done", plain.ticks)
+    assert (outcome.status, outcome.ticks) == ("done", plain.ticks)
     assert body.commands[-1].mode == "damp"
-    assert "No space left" in outcome.problem
+    assert "No space left" in outcome.recording_problem
     (tmp_path / "a.mcap").write_bytes(disk.getvalue())
-    episode = read(tmp_path / "a.mcap")
+    episode = read_episode(tmp_path / "a.mcap")
     assert not episode.complete
-    assert len(episode) == outcome.recorded
-    assert outcome.recorded + outcome.lost == outcome.ticks
-    assert outcome.lost > 0
-    assert (outcome.recorded > 0) == (more > 1000)
+    assert len(episode) == outcome.recorded_ticks
+    assert outcome.recorded_ticks + outcome.lost_ticks == outcome.ticks
+    assert outcome.lost_ticks > 0
+    assert (outcome.recorded_ticks > 0) == (more > 1000)
     for sent, recorded in zip(body.commands, episode.target, strict=False):
         assert (sent.target == recorded).all()
 
@@ -80,16 +80,16 @@ class Stuck(Disk):
 
 @pytest.fixture
 def stuck(monkeypatch) -> Stuck:
-    monkeypatch.setattr(recorder_module, "WAIT", 0.001)
+    monkeypatch.setattr(recorder_module, "POLL_INTERVAL", 0.001)
     return Stuck()
 
 
-def run_on(disk: Stuck, ticks: int) -> tuple[Outcome, StandIn]:
+def run_on(disk: Stuck, ticks: int) -> tuple[RunResult, StandIn]:
     """A run whose disk hangs from the beginning on and is free again at that tick."""
     controller, body = counter(), stand_in()
-    link = InProcess(body)
+    link = InProcessLink(body)
     flight, _ = ready(controller, link)
-    recorder = Recorder(Writer(disk, GO1, (COMMAND,), STATUS, {}))
+    recorder = Recorder(EpisodeWriter(disk, GO1, (COMMAND,), STATUS_COLUMNS, {}))
     disk.free.clear()
 
     def stopping() -> str:
@@ -97,33 +97,33 @@ def run_on(disk: Stuck, ticks: int) -> tuple[Outcome, StandIn]:
             disk.free.set()
         return ""
 
-    return Loop(controller, link, flight, Operator((COMMAND,)), recorder).run(1.0, stopping), body
+    return ControlLoop(controller, link, flight, CommandSchedule((COMMAND,)), recorder).run(1.0, stopping), body
 
 
 def test_a_disk_that_hangs_does_not_hold_the_loop_up(stuck, tmp_path):
     """The disk is free again only because the loop went on for all these ticks."""
     outcome, body = run_on(stuck, 150)
     assert not stuck.gave_up
-    assert (outcome.ended, outcome.lost, outcome.problem) == ("done", 0, "")
-    assert outcome.recorded == outcome.ticks > 150
+    assert (outcome.status, outcome.lost_ticks, outcome.recording_problem) == ("done", 0, "")
+    assert outcome.recorded_ticks == outcome.ticks > 150
     (tmp_path / "a.mcap").write_bytes(stuck.getvalue())
-    episode = read(tmp_path / "a.mcap")
+    episode = read_episode(tmp_path / "a.mcap")
     assert episode.complete
     np.testing.assert_array_equal(episode.target, [c.target for c in body.commands])
 
 
 def test_a_disk_that_hangs_for_too_long_costs_rows_that_are_counted(stuck, monkeypatch):
-    monkeypatch.setattr(recorder_module, "MAX_WAITING", 50)
+    monkeypatch.setattr(recorder_module, "MAX_QUEUED_ROWS", 50)
     outcome, _ = run_on(stuck, 150)
     assert not stuck.gave_up
-    assert outcome.ended == "done"
-    assert outcome.lost > 0
-    assert outcome.recorded + outcome.lost == outcome.ticks
-    assert outcome.problem == "the disk is too slow"
+    assert outcome.status == "done"
+    assert outcome.lost_ticks > 0
+    assert outcome.recorded_ticks + outcome.lost_ticks == outcome.ticks
+    assert outcome.recording_problem == "the disk is too slow"
 
 
 def test_a_row_that_cannot_be_written_is_reported_and_the_recorder_goes_on():
-    writer = Writer(Disk(), GO1, (COMMAND,), STATUS, {})
+    writer = EpisodeWriter(Disk(), GO1, (COMMAND,), STATUS_COLUMNS, {})
     recorder = Recorder(writer)
     width = writer.layout.width
     recorder.put(np.full(width, 0.0))
@@ -139,5 +139,5 @@ def test_still_signals_are_as_the_names_say():
     """The helper that all of this stands on."""
     contract = reordered(CONTRACTS["arm"][0], 3)
     values, at = still(contract, np.array([0.3, -0.4])), contract.slices()
-    assert values[at["quat"]][contract["quat"].component("w")] == 1.0
-    assert values[at["joint_pos"]][contract["joint_pos"].component(contract.target.labels[0])] == 0.3
+    assert values[at["quat"]][contract["quat"].component_index("w")] == 1.0
+    assert values[at["joint_pos"]][contract["joint_pos"].component_index(contract.target.labels[0])] == 0.3

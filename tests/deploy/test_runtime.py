@@ -12,15 +12,15 @@ from onnx import helper
 
 from isthmus.data.contract import Contract
 from isthmus.data.episode import Episode
-from isthmus.data.recording import read
+from isthmus.data.mcap.writer import read_episode
+from isthmus.deploy.command_schedule import CommandSchedule
 from isthmus.deploy.controller import Controller
-from isthmus.deploy.fit import Fit
-from isthmus.deploy.guard import STATES
-from isthmus.deploy.link import MODES, Command
-from isthmus.deploy.links.inprocess import Body, InProcess
-from isthmus.deploy.operator import Operator
-from isthmus.deploy.rules import BIT
-from isthmus.deploy.runtime import SETTLE, Loop, Outcome
+from isthmus.deploy.guard.guard import GUARD_STATES
+from isthmus.deploy.guard.rules import RULE_BITS
+from isthmus.deploy.links.in_process import InProcessLink, RobotBody
+from isthmus.deploy.links.link import MODES, Command
+from isthmus.deploy.runtime import SETTLE_SECONDS, ControlLoop, RunResult
+from isthmus.deploy.signal_map import SignalMap
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality, VirtualRobot
 from support.contracts import put, reordered
@@ -37,7 +37,7 @@ def virtual(name: str, **faults) -> VirtualRobot:
     return VirtualRobot(get_robot(name), Reality.from_dict({"robot": name, "faults": faults}))
 
 
-BODIES: dict[str, tuple[str, Callable[[], Body]]] = {
+BODIES: dict[str, tuple[str, Callable[[], RobotBody]]] = {
     "go1": ("go1", lambda: virtual("go1")),
     "pendulum": ("pendulum", lambda: virtual("pendulum")),
     "a bad network": ("go1", lambda: virtual("go1", **BAD_NETWORK)),
@@ -46,7 +46,7 @@ BODIES: dict[str, tuple[str, Callable[[], Body]]] = {
 
 
 @pytest.fixture(scope="module", params=BODIES)
-def twice(request, tmp_path_factory) -> tuple[str, list[tuple[Outcome, Episode]]]:
+def twice(request, tmp_path_factory) -> tuple[str, list[tuple[RunResult, Episode]]]:
     """The same run, two times, each with a fresh controller and robot."""
     name, make = BODIES[request.param]
     found = []
@@ -54,24 +54,24 @@ def twice(request, tmp_path_factory) -> tuple[str, list[tuple[Outcome, Episode]]
         path = tmp_path_factory.mktemp("runs") / f"{i}.mcap"
         body = make()
         outcome, _ = fly(counter(name, "", body.identity.model_hash), body, 1.0, path, ("forward=0.2", "0.5:yaw=-0.1"))
-        found.append((outcome, read(path)))
+        found.append((outcome, read_episode(path)))
     return name, found
 
 
 def test_the_same_run_twice_is_the_same_bit_for_bit(twice):
     _, ((first, episode), (second, again)) = twice
     assert episode.hash == again.hash
-    assert first.why == second.why
+    assert first.reason == second.reason
     assert first.rules == second.rules
-    assert first.ended == "done", first.why
-    assert len(episode) == first.ticks == first.recorded
+    assert first.status == "done", first.reason
+    assert len(episode) == first.ticks == first.recorded_ticks
     assert episode.complete
-    assert first.lost == 0
+    assert first.lost_ticks == 0
 
 
 def replay(controller: Controller, episode: Episode) -> np.ndarray:
     """What a fresh controller wants, asked at the ticks at which it was asked."""
-    fit = Fit.of(controller.manifest, episode.contract)
+    fit = SignalMap.from_contracts(controller.manifest, episode.contract)
     names = [s.name for s in episode.contract.signals]
     rows = np.concatenate([episode.signals[n] for n in names], axis=1)
     out, asked = np.full_like(episode.wanted, np.nan), False
@@ -81,8 +81,8 @@ def replay(controller: Controller, episode: Episode) -> np.ndarray:
             continue
         if not asked:
             controller.reset()
-        signals = {n: row[columns] for n, columns in fit.signals.items()}
-        out[k] = controller.tick(signals | {s.name: episode.signals[s.name][k] for s in episode.operator})[fit.target]
+        signals = {n: row[columns] for n, columns in fit.signal_columns.items()}
+        out[k] = controller.tick(signals | {s.name: episode.signals[s.name][k] for s in episode.operator})[fit.target_order]
         asked = True
     return out
 
@@ -115,11 +115,11 @@ def test_where_nothing_intervened_the_robot_got_what_was_wanted(twice):
 def test_the_memory_of_the_policy_starts_anew_after_a_hold(tmp_path):
     body = stand_in(say=quiet(2.4, 0.1))
     outcome, _ = fly(counter(signal="gyro"), body, 2.0, tmp_path / "a.mcap")
-    episode = read(tmp_path / "a.mcap")
+    episode = read_episode(tmp_path / "a.mcap")
     count = np.round((episode.wanted - CONTRACTS["go1"][1])[:, 0] / GAIN)
     asked = np.isfinite(count)
     starts = [k for k in range(1, len(count)) if asked[k] and not asked[k - 1]]
-    assert outcome.ended == "done"
+    assert outcome.status == "done"
     assert len(starts) == 2
     assert [count[k] for k in starts] == [1, 1]
     for start in starts:
@@ -132,10 +132,10 @@ def test_the_memory_of_the_policy_starts_anew_after_a_hold(tmp_path):
 def test_a_run_is_told_from_ramp_to_stop(tmp_path):
     body = stand_in()
     outcome, loop = fly(counter(), body, 1.0, tmp_path / "a.mcap")
-    episode = read(tmp_path / "a.mcap")
+    episode = read_episode(tmp_path / "a.mcap")
     assert changes(states(episode)) == ["ramp", "run", "stop"]
-    assert [e.name for e in episode.events if e.name in STATES] == ["ramp", "run", "stop"]
-    assert outcome.seconds == pytest.approx(1.0 + SETTLE, abs=0.05)
+    assert [e.name for e in episode.events if e.name in GUARD_STATES] == ["ramp", "run", "stop"]
+    assert outcome.seconds == pytest.approx(1.0 + SETTLE_SECONDS, abs=0.05)
     assert body.commands[-1].mode == "damp"
     assert {c.mode for c in body.commands[:-1]} == {"track"}
     assert [c.sequence for c in body.commands] == list(range(outcome.ticks))
@@ -157,7 +157,7 @@ def test_a_run_that_is_interrupted_sits_down_first(moment):
 
     outcome, loop = fly(counter(), body, math.inf, stopping=stopping)
     said = [c.target for c in body.commands if c.mode == "track"]
-    assert (outcome.ended, outcome.why) == ("interrupted", "interrupted")
+    assert (outcome.status, outcome.reason) == ("interrupted", "interrupted")
     np.testing.assert_allclose(said[-1], body.contract.safety.rest, atol=5e-3)
     assert loop.guard.finished
 
@@ -189,16 +189,16 @@ def test_a_policy_that_raises_is_held_and_then_damped(tmp_path):
 
     controller.tick = tick
     outcome, _ = fly(controller, body, 5.0, tmp_path / "a.mcap")
-    assert outcome.ended == "guard"
-    assert outcome.why.startswith("held")
+    assert outcome.status == "guard"
+    assert outcome.reason.startswith("held")
     assert outcome.rules["policy"] >= 1
-    assert changes(states(read(tmp_path / "a.mcap")))[-2:] == ["damp", "stop"]
+    assert changes(states(read_episode(tmp_path / "a.mcap")))[-2:] == ["damp", "stop"]
 
 
 # Time ----------------------------------------------------------------------------------------------------------------
 
 
-class Slow(InProcess):
+class Slow(InProcessLink):
     """A link on a machine that takes its time: `costs(tick)` seconds between waking and having sent."""
 
     costs: Callable[[int], float] = staticmethod(lambda tick: 0.0)
@@ -208,8 +208,8 @@ class Slow(InProcess):
         self.sleep_until(self.now() + self.costs(command.sequence))
 
 
-def slow(costs: Callable[[int], float]) -> Callable[[Body], InProcess]:
-    def make(body: Body) -> InProcess:
+def slow(costs: Callable[[int], float]) -> Callable[[RobotBody], InProcessLink]:
+    def make(body: RobotBody) -> InProcessLink:
         link = Slow(body)
         link.costs = costs
         return link
@@ -234,7 +234,7 @@ def test_deadlines_are_absolute_whatever_a_tick_costs(name, most):
     # The clock of this link has a resolution of one period.
     assert np.abs(times - due).max() <= PERIOD
     assert outcome.missed.rate == 0.0
-    assert outcome.ended == "done"
+    assert outcome.status == "done"
 
 
 @pytest.mark.parametrize(("cost", "skipped"), [(0.9, 0), (1.1, 1), (1.9, 1), (2.1, 2), (7.5, 7)])
@@ -248,42 +248,42 @@ def test_a_tick_that_takes_too_long_is_counted_and_nothing_is_caught_up(cost, sk
     assert np.diff(slots)[60] == 1 + skipped
     assert (np.delete(np.diff(slots), 60) == 1).all()
     # It woke at its deadlines, never late, never early.
-    np.testing.assert_allclose(outcome.late, 0.0, atol=1e-9)
-    assert outcome.compute[60] == pytest.approx(cost * 0.02)
+    np.testing.assert_allclose(outcome.wake_latency, 0.0, atol=1e-9)
+    assert outcome.compute_time[60] == pytest.approx(cost * 0.02)
 
 
 def test_deadlines_missed_in_a_row_are_a_hold_and_then_the_end(tmp_path):
     body = stand_in()
     outcome, loop = fly(counter(), body, 5.0, tmp_path / "a.mcap", link=slow(lambda k: 0.03 if k >= 60 else 0.0))
-    episode = read(tmp_path / "a.mcap")
-    assert outcome.ended == "guard"
-    assert outcome.why.startswith("held")
+    episode = read_episode(tmp_path / "a.mcap")
+    assert outcome.status == "guard"
+    assert outcome.reason.startswith("held")
     assert changes(states(episode)) == ["ramp", "run", "hold", "damp", "stop"]
     first = states(episode).index("hold")
-    assert first == 60 + loop.guard.thresholds.deadlines
+    assert first == 60 + loop.guard.thresholds.max_missed_deadlines
     assert episode.status["missed"].sum() == round(outcome.missed.rate * outcome.missed.n) == outcome.missed.n - 60
-    assert episode.status["rules"][first] == BIT["deadline"]
+    assert episode.status["rules"][first] == RULE_BITS["deadline"]
 
 
 @pytest.mark.parametrize("name", ["go1", "arm", "pendulum"])
 def test_a_link_that_dies_ends_in_hold_then_damp_then_stop_at_the_stated_times(name, tmp_path):
     body = stand_in(name, say=quiet(2.5, math.inf))
     outcome, loop = fly(counter(name), body, 10.0, tmp_path / "a.mcap")
-    episode, t = read(tmp_path / "a.mcap"), loop.guard.thresholds
-    assert outcome.ended == "guard"
-    assert outcome.why.startswith("lost")
+    episode, t = read_episode(tmp_path / "a.mcap"), loop.guard.thresholds
+    assert outcome.status == "guard"
+    assert outcome.reason.startswith("lost")
     assert changes(states(episode))[-4:] == ["run", "hold", "damp", "stop"]
     start = {s: episode.time[states(episode).index(s)] for s in ("hold", "damp", "stop")}
     silent = episode.time[np.flatnonzero(np.diff(episode.status["sequence"]))[-1] + 1]
     tick = loop.tick
-    assert t.stale - tick <= start["hold"] - silent <= t.stale + 2 * tick
-    assert t.lost - tick <= start["damp"] - silent <= t.lost + 2 * tick
-    assert t.damp - tick <= start["stop"] - start["damp"] <= t.damp + 2 * tick
+    assert t.stale_after - tick <= start["hold"] - silent <= t.stale_after + 2 * tick
+    assert t.lost_after - tick <= start["damp"] - silent <= t.lost_after + 2 * tick
+    assert t.damp_seconds - tick <= start["stop"] - start["damp"] <= t.damp_seconds + 2 * tick
     held = [c for c, s in zip(body.commands, states(episode), strict=True) if s == "hold"]
-    assert {c.mode for c in held} == {"track" if body.contract.joints else "damp"}
+    assert {c.mode for c in held} == {"track" if body.contract.has_joint_targets else "damp"}
     assert {c.mode for c, s in zip(body.commands, states(episode), strict=True) if s in ("damp", "stop")} == {"damp"}
     assert len(episode) == outcome.ticks == len(body.commands)
-    assert [e.name for e in episode.events if e.name in STATES][-3:] == ["hold", "damp", "stop"]
+    assert [e.name for e in episode.events if e.name in GUARD_STATES][-3:] == ["hold", "damp", "stop"]
     assert np.isnan(episode.wanted[states(episode).index("hold") :]).all()
 
 
@@ -293,7 +293,7 @@ def test_a_link_that_comes_back_soon_enough_goes_on(name):
     for silence, ended in ((0.15, "done"), (0.2 if name == "arm" else 0.24, "guard")):
         body = stand_in(name, say=quiet(2.5, silence + 2 * limit * (ended == "guard")))
         outcome, _ = fly(counter(name), body, 2.5)
-        assert outcome.ended == ended
+        assert outcome.status == ended
         assert outcome.rules["stale"] >= 1
 
 
@@ -342,17 +342,17 @@ def test_a_robot_with_everything_in_another_order_does_the_same(seed, falls):
     contract, default = CONTRACTS["go1"]
     runs = []
     for robot in (contract, reordered(contract, seed)):
-        order = [contract.target.component(x) for x in robot.target.labels]
+        order = [contract.target.component_index(x) for x in robot.target.labels]
         body = Leaning(robot, (default + 0.02 * np.arange(12))[order])
         body.falls = falls
         controller = telling(contract, default)
-        link = InProcess(body)
+        link = InProcessLink(body)
         flight, checks = ready(controller, link)
-        outcome = Loop(controller, link, flight, Operator(())).run(2.5)
-        back = [robot.target.component(x) for x in contract.target.labels]
+        outcome = ControlLoop(controller, link, flight, CommandSchedule(())).run(2.5)
+        back = [robot.target.component_index(x) for x in contract.target.labels]
         said = next(c.text for c in checks if c.name == "contract")
         assert ("another order, matched by name" in said) == (robot is not contract)
-        runs.append((outcome.ended, outcome.why, outcome.rules, [(c.mode, c.target[back].tolist()) for c in body.commands]))
+        runs.append((outcome.status, outcome.reason, outcome.rules, [(c.mode, c.target[back].tolist()) for c in body.commands]))
     assert runs[0] == runs[1]
     assert runs[0][0] == ("done" if falls == math.inf else "guard")
     assert falls == math.inf or runs[0][1].startswith("tilt")
@@ -361,7 +361,7 @@ def test_a_robot_with_everything_in_another_order_does_the_same(seed, falls):
 def test_a_policy_that_is_too_slow_is_ended_although_holding_it_would_cure_it():
     """In a hold nobody asks the policy, so its deadlines are met; and then they are missed again."""
     controller, body = counter(), stand_in()
-    link = InProcess(body)
+    link = InProcessLink(body)
     flight, _ = ready(controller, link)
     quick = controller.tick
 
@@ -370,9 +370,9 @@ def test_a_policy_that_is_too_slow_is_ended_although_holding_it_would_cure_it():
         return quick(signals)
 
     controller.tick = slowly
-    outcome = Loop(controller, link, flight, Operator(controller.manifest.operator)).run(20.0)
-    assert outcome.ended == "guard"
-    assert outcome.why.startswith("held")
+    outcome = ControlLoop(controller, link, flight, CommandSchedule(controller.manifest.operator)).run(20.0)
+    assert outcome.status == "guard"
+    assert outcome.reason.startswith("held")
     assert outcome.rules["deadline"] > 0
 
 
@@ -381,4 +381,4 @@ def test_a_policy_that_is_too_slow_is_ended_although_holding_it_would_cure_it():
 def test_a_clock_that_goes_a_little_wrong_is_lived_with(pace, every):
     body = stand_in(every=every, say=lambda packet: [replace(packet, time=pace * packet.time)])
     outcome, _ = fly(counter(), body, 20.0)
-    assert (outcome.ended, outcome.rules) == ("done", {})
+    assert (outcome.status, outcome.rules) == ("done", {})

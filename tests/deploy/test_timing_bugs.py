@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isthmus.deploy.guard import STATES
-from isthmus.deploy.link import Command, Packet
-from isthmus.deploy.links.inprocess import Body, InProcess
-from isthmus.sim.engine import Engine
-from isthmus.sim.reality import RealEngine, Reality
+from isthmus.deploy.guard.guard import GUARD_STATES
+from isthmus.deploy.links.in_process import InProcessLink, RobotBody
+from isthmus.deploy.links.link import Command, Packet
+from isthmus.sim.reality import Reality, RealSimulation
+from isthmus.sim.simulation import Simulation
 from isthmus.tasks.env import Env
 from support.deployments import Still, Watched, failed, fly, real, recorded
 from support.virtual_robots import GO1, virtual
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.usefixtures("no_hurry")
 
 def test_a_constant_delay_cannot_be_seen_before_the_robot_answers_a_command(walk):
     assert failed(walk, real(faults={"delay": 0.08})) == {}
-    assert fly(walk, real(faults={"delay": 0.08}), 0.2).ended == "done"
+    assert fly(walk, real(faults={"delay": 0.08}), 0.2).status == "done"
 
 
-class SlowLink(InProcess):
+class SlowLink(InProcessLink):
     """Sending a command takes `share` of a tick."""
 
-    def __init__(self, body: Body, share: float):
+    def __init__(self, body: RobotBody, share: float):
         super().__init__(body)
         self.share = share
 
@@ -43,10 +43,10 @@ def test_a_loop_that_misses_its_deadlines_is_counted_held_and_ended(walk):
     body = real()
     quick = fly(walk, real(), 0.3, link=SlowLink(real(), 0.5))
     slow = fly(walk, body, 0.3, link=SlowLink(body, 1.5))
-    assert (quick.ended, quick.missed.rate) == ("done", 0.0)
+    assert (quick.status, quick.missed.rate) == ("done", 0.0)
     assert slow.missed.rate == 1.0
     assert slow.rules["deadline"] > 0
-    assert slow.why.startswith("held: ")
+    assert slow.reason.startswith("held: ")
     assert body.commands[-1].mode == "damp"
     assert body.commands[-1].time - body.commands[0].time < 3.0, "half a second of it was enough"
 
@@ -59,7 +59,7 @@ def test_a_simulation_that_is_slower_than_real_time_is_refused(walk, pace, check
 def test_a_step_of_the_target_has_the_same_answer_in_training_and_on_the_virtual_robot():
     """One motor law, with the contract's gains: u - q decays alike, to the difference that the finer step makes."""
     step = np.array(GO1.default) + np.tile([0.1, -0.1, 0.2], 4)
-    both = (Engine(GO1, 1, threads=1), RealEngine(GO1, Reality("go1"), 1, threads=1, tick=1 / GO1.contract.rate))
+    both = (Simulation(GO1, 1, threads=1), RealSimulation(GO1, Reality("go1"), 1, threads=1, tick=1 / GO1.contract.rate))
     paths = []
     for engine in both:
         path = []
@@ -83,17 +83,17 @@ def test_noise_beyond_that_of_training_passes_and_can_be_measured_in_the_recordi
     noise = 3.0
     assert noise > GO1.prior.interval("joint_vel_noise", 1.0)[1]
     outcome, found = recorded(walk, real(params={"joint_vel_noise": noise}), 0.5, tmp_path / "a.mcap")
-    assert outcome.ended == "done"
-    running = found.status["state"] == STATES.index("run")
+    assert outcome.status == "done"
+    running = found.status["state"] == GUARD_STATES.index("run")
     assert found.signals["joint_vel"][running].std() == pytest.approx(noise, rel=0.1)
 
 
 def test_a_nominal_belief_and_an_empty_reality_leave_every_number_nominal(walk):
     nominal = GO1.space.nominal
     env = Env(walk.run.task, 4, seed=3, belief=GO1.prior.nominal())
-    assert (env.engine.e == nominal).all()
-    assert (RealEngine(GO1, Reality("go1"), 2, threads=1).e == nominal).all()
-    assert not (Env(walk.run.task, 4, seed=3).engine.e == nominal).all()
+    assert (env.sim.e == nominal).all()
+    assert (RealSimulation(GO1, Reality("go1"), 2, threads=1).e == nominal).all()
+    assert not (Env(walk.run.task, 4, seed=3).sim.e == nominal).all()
 
 
 # 30: packets ---------------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_a_nominal_belief_and_an_empty_reality_leave_every_number_nominal(walk):
 )
 def test_packets_that_are_lost_doubled_or_late_are_counted_and_never_acted_on_twice(walk, faults, rule, tmp_path):
     outcome, found = recorded(walk, real(faults=faults), 0.5, tmp_path / "a.mcap")
-    assert outcome.ended == "done"
+    assert outcome.status == "done"
     assert outcome.rules[rule] > 50
     assert outcome.interventions.rate == 0
     assert (np.diff(found.status["sequence"]) > 0).all()
@@ -127,7 +127,7 @@ def test_a_network_that_is_no_good_is_refused(walk, faults, checks):
 @pytest.mark.parametrize("by", [1.0, -0.1])
 def test_a_jump_of_the_clock_holds_the_robot_for_a_moment(walk, by, tmp_path):
     outcome, found = recorded(walk, real(faults={"clock_jump": {"at": 2.0, "by": by}}), 0.5, tmp_path / "a.mcap")
-    assert outcome.ended == "done"
+    assert outcome.status == "done"
     assert outcome.rules == {"clock": 1}
     names = [e.name for e in found.events]
     at = names.index("clock")
@@ -147,9 +147,9 @@ def test_stale_signals_are_not_acted_on(walk, silence, ended, tmp_path):
             return [p]
 
         outcome, found = recorded(walk, Watched(virtual(), say=say), 0.5, tmp_path / "a.mcap")
-        assert outcome.ended == ended
+        assert outcome.status == ended
         assert outcome.rules["stale"] > 0
-        assert outcome.why.split(":")[0] == ("lost" if ended == "guard" else "")
+        assert outcome.reason.split(":")[0] == ("lost" if ended == "guard" else "")
         old = found.status["age"] > 0.06 + 1e-6
         assert old.any()
         assert np.isnan(found.wanted[old]).all(), "the policy was not asked"

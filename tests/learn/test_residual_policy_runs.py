@@ -12,16 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.adapt import methods
-from isthmus.adapt.methods import Parents
 from isthmus.cli.main import main
-from isthmus.errors import BadInput
-from isthmus.files import content_hash
-from isthmus.learn import checkpoint, runs
-from isthmus.learn.context import Context
-from isthmus.learn.residual import read_base
-from isthmus.learn.runs import Base, Plan
-from isthmus.tasks import get_task
+from isthmus.core.errors import BadInput
+from isthmus.core.files import content_hash
+from isthmus.learn import checkpoint, methods, runs
+from isthmus.learn.methods import TrainingInputs
+from isthmus.learn.policies.base_controller import read_base
+from isthmus.learn.policies.context import Context
+from isthmus.learn.runs import BaseController, RunConfig
+from isthmus.tasks.catalogue import get_task
 from support.paths import DOCS
 from support.short_training import FILE, PENDULUM, SMALL, work
 
@@ -31,15 +30,15 @@ from support.short_training import FILE, PENDULUM, SMALL, work
 def policy_run(folder: Path, name: str = "pendulum/swingup", **fields) -> Path:
     """A run with a policy that was hardly trained."""
     task = get_task(name)
-    methods.begin(folder, Plan(name, steps=1, settings=SMALL, **fields), task, task.robot.prior, Parents(), work(1))
+    methods.train(folder, RunConfig(name, steps=1, settings=SMALL, **fields), task, task.robot.prior, TrainingInputs(), work(1))
     return folder
 
 
 def residual_run(folder: Path, base: Path, name: str = "pendulum/swingup", iterations: int = 3):
     task = get_task(name)
     found, weights = read_base(base, task, 0.4)
-    plan = Plan(name, steps=1, settings=SMALL, base=found)
-    return methods.begin(folder, plan, task, task.robot.prior, Parents(base=weights), work(iterations))
+    plan = RunConfig(name, steps=1, settings=SMALL, base=found)
+    return methods.train(folder, plan, task, task.robot.prior, TrainingInputs(base=weights), work(iterations))
 
 
 def test_a_run_keeps_its_base_and_trains_on_top_of_it(tmp_path):
@@ -52,8 +51,8 @@ def test_a_run_keeps_its_base_and_trains_on_top_of_it(tmp_path):
     shutil.rmtree(tmp_path / "a")
     shutil.rmtree(tmp_path / "b")
     run = runs.load(tmp_path / "c")
-    assert run.plan == trainer.run.plan
-    assert run.plan.base.plan.base.share == 0.4
+    assert run.config == trainer.run.config
+    assert run.config.base.config.base.residual_scale == 0.4
     found = runs.load_actor(run)
     same = lambda a, b: all(torch.equal(v, b.state_dict()[k]) for k, v in a.state_dict().items())
     assert same(trainer.actor, found)
@@ -85,10 +84,10 @@ def test_the_base_of_a_record_is_read_strictly(tmp_path):
     record = json.loads((tmp_path / "b" / "run.json").read_text())
     for change, hint in (
         ({"law": None}, "one of the two"),
-        ({"share": 1.5}, "reach"),
-        ({"shre": 0.5}, "share"),
+        ({"residual_scale": 1.5}, "reach"),
+        ({"residual_scal": 0.5}, "residual_scale"),
         ({"law": {"constant": [0.0, 0.0], "gains": {}}}, "constants"),
-        ({"law": None, "plan": {"task": "cartpole/balance"}}, "other targets"),
+        ({"law": None, "config": {"task": "cartpole/balance"}}, "other targets"),
     ):
         plan = record["plan"] | {"base": record["plan"]["base"] | change}
         rest = {k: v for k, v in record.items() if k != "hash"} | {"plan": plan}
@@ -97,7 +96,7 @@ def test_the_base_of_a_record_is_read_strictly(tmp_path):
             runs.load_actor(runs.load(tmp_path / "b"))
     deep: dict = {"task": "pendulum/swingup"}
     for _ in range(300):
-        deep = {"task": "pendulum/swingup", "base": {"plan": deep}}
+        deep = {"task": "pendulum/swingup", "base": {"config": deep}}
     rest |= {"plan": deep}
     (tmp_path / "b" / "run.json").write_text(json.dumps(rest | {"hash": content_hash(rest)}))
     with pytest.raises(BadInput, match="bases"):
@@ -141,9 +140,9 @@ def test_a_residual_is_trained_from_the_command_line(tmp_path, capsys, quick):
     assert main(["train", "pendulum/swingup", "--base", law, "-o", out, *options]) == 0
     capsys.readouterr()
     run = runs.load(tmp_path / "r")
-    assert run.plan.base == Base(law=PENDULUM, share=0.25)
+    assert run.config.base == BaseController(law=PENDULUM, residual_scale=0.25)
     actor = runs.load_actor(run)
-    assert actor.reach.tolist() == [0.25 * run.task.policy.reach]
+    assert actor.reach.tolist() == [0.25 * run.task.policy.action_scale]
     assert torch.equal(actor.base.gain, torch.tensor([[-0.4, 3.0, 0.5]]))
 
 
@@ -194,7 +193,7 @@ def test_bases_and_options_that_do_not_fit_are_one_sentence(tmp_path, capsys, mo
     policy_run(tmp_path / "cart", "cartpole/balance")
     policy_run(tmp_path / "teacher", method="teacher", context=Context("privileged", 3, 8))
     runs.create(
-        tmp_path / "new", Plan("pendulum/swingup"), get_task("pendulum/swingup"), get_task("pendulum/swingup").robot.prior
+        tmp_path / "new", RunConfig("pendulum/swingup"), get_task("pendulum/swingup"), get_task("pendulum/swingup").robot.prior
     )
     before = sorted(tmp_path.rglob("*"))
     for options, hint in (

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from isthmus.cli.main import main
-from isthmus.errors import BadInput
-from isthmus.files import content_hash
+from isthmus.core.errors import BadInput
+from isthmus.core.files import content_hash
 from isthmus.learn import checkpoint, runs
 
 TASK, STEPS = "pendulum/swingup", 8_000
@@ -38,7 +38,7 @@ def finish(process: subprocess.Popen) -> tuple[int, str, str]:
 def wait_for(folder: Path, iteration: int, process: subprocess.Popen) -> None:
     """Until a checkpoint at or after `iteration` is on disk, or the process has ended."""
     for _ in range(24_000):
-        found = checkpoint.all_in(folder) if folder.exists() else []
+        found = checkpoint.list_checkpoints(folder) if folder.exists() else []
         if (found and int(found[-1].stem) >= iteration) or process.poll() is not None:
             return
         time.sleep(0.005)
@@ -88,7 +88,7 @@ def test_a_larger_budget_is_kept_for_the_next_resume(tmp_path, capsys):
     capsys.readouterr()
     assert main([*train, "--resume", "--steps", "4000", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["steps"] >= 4000
-    assert runs.load(folder).plan.steps == 4000
+    assert runs.load(folder).config.steps == 4000
     assert main([*train, "--resume"]) == 0
 
 
@@ -108,7 +108,7 @@ def test_killed_and_resumed_equals_uninterrupted(whole, tmp_path):
         wait_for(folder, moment, process)
         process.kill()
         process.communicate()
-        for path in checkpoint.all_in(folder):
+        for path in checkpoint.list_checkpoints(folder):
             checkpoint.read(path)
         process = start(folder, "--resume")
     code, _, err = finish(process)

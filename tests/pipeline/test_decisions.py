@@ -8,25 +8,36 @@ from pathlib import Path
 
 import pytest
 
-import isthmus.loop
-from isthmus.cli.loop_ import Args, asked_for
+import isthmus.pipeline
+from isthmus.cli.loop_ import Args, settings_from_options
 from isthmus.cli.main import main
-from isthmus.loop.course import commands, course
-from isthmus.loop.outcome import moved, outcome
-from isthmus.loop.report import write_report
-from isthmus.loop.steps import Journal, carry_out
-from isthmus.loop.story import Settings
-from isthmus.tasks import get_task
+from isthmus.pipeline.evidence import LoopSettings
+from isthmus.pipeline.journal import Journal, run_calls
+from isthmus.pipeline.outcome import loop_result, parameters_outside_prior
+from isthmus.pipeline.stages import loop_stages, recording_commands
+from isthmus.studio.reports.loop import write_loop_report
+from isthmus.tasks.catalogue import get_task
 from support.fake_library import QUIET, RATE, Robot, lived, verbs
 
 
 def test_the_whole_way_in_order(tmp_path):
     robot = Robot()
     story, done = lived(tmp_path, robot)
-    first = ["train", "export", "run", "eval", "gap"]
-    assert verbs(robot) == [*first, "identify", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
+    first = ["train", "export", "run", "evaluate", "diagnose"]
+    assert verbs(robot) == [
+        *first,
+        "identify",
+        "train",
+        "export",
+        "validate",
+        "run",
+        "evaluate",
+        "diagnose",
+        "evaluate",
+        "evaluate",
+    ]
     assert len(done) == len(robot.asked)
-    assert story.attempts[-1].certificate.code == 0
+    assert story.attempts[-1].certificate_record.exit_code == 0
     assert story.repairs[0].twin == tmp_path / "1-numbers.twin"
     assert "--belief" in robot.asked[6]
     assert "--from" in robot.asked[6]
@@ -36,16 +47,16 @@ def test_the_whole_way_in_order(tmp_path):
 def test_what_training_cannot_mend_is_left_to_a_person(tmp_path, cause):
     robot = Robot(cause)
     story, _ = lived(tmp_path, robot)
-    assert story.repairs[0].what == "by hand"
+    assert story.repairs[0].action == "by hand"
     assert verbs(robot).count("train") == 1
-    assert not outcome(story, get_task("pendulum/swingup").robot.space, None).good
+    assert not loop_result(story, get_task("pendulum/swingup").robot.space, None).good
 
 
 def test_a_good_robot_is_only_validated(tmp_path):
     robot = Robot("nothing", success=1.0)
     story, _ = lived(tmp_path, robot)
-    assert verbs(robot) == ["train", "export", "run", "eval", "gap", "validate"]
-    assert outcome(story, get_task("pendulum/swingup").robot.space, None).good
+    assert verbs(robot) == ["train", "export", "run", "evaluate", "diagnose", "validate"]
+    assert loop_result(story, get_task("pendulum/swingup").robot.space, None).good
 
 
 def test_a_policy_that_is_to_blame_is_trained_for_longer_without_a_twin(tmp_path):
@@ -60,7 +71,7 @@ def test_a_policy_that_is_to_blame_is_trained_for_longer_without_a_twin(tmp_path
 def test_a_policy_that_fails_in_worlds_of_its_own_twin_learns_to_adapt(tmp_path):
     robot = Robot("inside")
     story, _ = lived(tmp_path, robot, rounds=2)
-    assert [r.what for r in story.repairs] == ["numbers", "adapt"]
+    assert [r.action for r in story.repairs] == ["numbers", "adapt"]
     last = [args for args in robot.asked if args[0] == "train"][-1]
     assert last[4:6] == ("--method", "rma")
     assert "--from" not in last, "a policy with another memory begins anew"
@@ -92,8 +103,8 @@ def test_a_policy_goes_on_with_the_twin_and_only_where_that_leads_nowhere_anothe
     assert [Path(a[a.index("--from") + 1]).name if "--from" in a else "" for a in trained] == begins
     assert all("--belief" in args for args in trained)
     assert all((steps(a) == steps(first)) == ("--from" not in a) for a in trained)
-    assert bool(story.stopped) == (learns[-1] < 0.1)
-    if not story.stopped:
+    assert bool(story.stop_reason) == (learns[-1] < 0.1)
+    if not story.stop_reason:
         best = trained[max(range(len(learns)), key=lambda i: (learns[i], i))]
         assert str(story.attempts[-1].run) == best[best.index("-o") + 1]
 
@@ -123,7 +134,8 @@ def test_what_numbers_leave_is_learned_where_it_acts(tmp_path, task, verb):
 def test_the_law_that_was_found_is_told_with_its_figures(tmp_path):
     story, _ = lived(tmp_path, Robot("physics"))
     assert any(
-        "(stribeck: stribeck 0.4)" in line for line in outcome(story, get_task("pendulum/swingup").robot.space, None).sentences
+        "(stribeck: stribeck 0.4)" in line
+        for line in loop_result(story, get_task("pendulum/swingup").robot.space, None).sentences
     )
 
 
@@ -138,7 +150,7 @@ def test_who_cannot_tell_makes_an_experiment(tmp_path):
     story, _ = lived(tmp_path, robot)
     assert verbs(robot)[5:8] == ["excite", "run", "identify"]
     assert str(tmp_path / "1-probe.mcap") in robot.asked[7]
-    assert story.repairs[0].what == "experiment"
+    assert story.repairs[0].action == "experiment"
 
 
 def test_rounds_end_as_soon_as_it_is_good(tmp_path):
@@ -152,9 +164,9 @@ def test_rounds_end_as_soon_as_it_is_good(tmp_path):
 
 def test_what_was_found_is_kept_when_the_next_verdict_is_another(tmp_path):
     robot = Robot("outside", success=0.1)
-    original, rates = robot.gap, iter([0.1, 0.4, 0.6, 0.6, 0.6])
+    original, rates = robot.diagnose, iter([0.1, 0.4, 0.6, 0.6, 0.6])
     robot.eval = lambda args: (0, {"success": {**RATE, "rate": next(rates)}}) if "--reality" in args else (0, {"success": RATE})
-    robot.gap = lambda args: (setattr(robot, "cause", "policy" if "--twin" in args else "outside"), original(args))[1]
+    robot.diagnose = lambda args: (setattr(robot, "cause", "policy" if "--twin" in args else "outside"), original(args))[1]
     lived(tmp_path, robot, rounds=2)
     last = [a for a in robot.asked if a[0] == "train"][-1]
     assert str(tmp_path / "1-numbers.twin") in last
@@ -164,7 +176,7 @@ def test_not_validated_is_not_good(tmp_path):
     robot = Robot("outside", success=1.0)
     robot.validate = lambda args: (1, {"passed": False})
     story, _ = lived(tmp_path, robot)
-    assert not outcome(story, get_task("pendulum/swingup").robot.space, None).good
+    assert not loop_result(story, get_task("pendulum/swingup").robot.space, None).good
 
 
 @pytest.mark.parametrize(
@@ -175,18 +187,18 @@ def test_whatever_happens_there_is_a_report(tmp_path, robot):
     robot.residual = lambda args: (2, {"error": "too few segments."})
     robot.actuator = robot.residual
     prediction = {"horizons": [0.1, 0.2], "signals": {"joint_pos": [{"value": 2.0}, {"value": None}]}}
-    whole = robot.gap
-    robot.gap = lambda args: (
+    whole = robot.diagnose
+    robot.diagnose = lambda args: (
         0,
         whole(args)[1] | {"prediction": prediction, "score": {"value": 3.0, "low": None, "high": None}},
     )
     story, steps = lived(tmp_path, robot)
     for a in story.attempts:
-        for h in a.why.get("hypotheses", []):
+        for h in a.diagnosis.get("hypotheses", []):
             h |= {"sentence": "so it is", "action": "do it", "gain": ""}
     task = get_task("pendulum/swingup")
-    found = outcome(story, task.robot.space, {"params": {"payload": 0.2}, "unmodelled": {"stribeck": {"static": 0.3}}})
-    page = write_report(tmp_path / "report.html", story, Settings(task.name, "sim"), task, found, steps).read_text()
+    found = loop_result(story, task.robot.space, {"params": {"payload": 0.2}, "unmodelled": {"stribeck": {"static": 0.3}}})
+    page = write_loop_report(tmp_path / "report.html", story, LoopSettings(task.name, "sim"), task, found, steps).read_text()
     assert "</html>" in page
     assert "payload 0.2 kg" in page
     assert ("too few segments" in page) == (robot.cause == "physics")
@@ -194,34 +206,34 @@ def test_whatever_happens_there_is_a_report(tmp_path, robot):
 
 def test_a_real_robot_is_judged_by_its_recording(tmp_path):
     robot = Robot("outside")
-    original = robot.gap
+    original = robot.diagnose
     measures = lambda x: {"behaviour": {"measures": [{"name": "success", "recorded": x}]}}
     for done, good in ((1.0, True), (0.0, False)):
-        robot.gap = lambda args, done=done: (0, original(args)[1] | measures(done))
-        s = Settings("pendulum/swingup", "zenoh")
+        robot.diagnose = lambda args, done=done: (0, original(args)[1] | measures(done))
+        s = LoopSettings("pendulum/swingup", "zenoh")
         where = tmp_path / str(done)
-        story, _ = carry_out(course(s, get_task("pendulum/swingup"), where), Journal(where), robot, QUIET)
-        assert "eval" not in verbs(robot)[:5]
-        assert outcome(story, get_task("pendulum/swingup").robot.space, None).good is good
+        story, _ = run_calls(loop_stages(s, get_task("pendulum/swingup"), where), Journal(where), robot, QUIET)
+        assert "evaluate" not in verbs(robot)[:5]
+        assert loop_result(story, get_task("pendulum/swingup").robot.space, None).good is good
 
 
 def test_a_robot_that_does_not_start_ends_it_with_the_reason(tmp_path):
     robot = Robot()
     robot.ended = "preflight"
     story, _ = lived(tmp_path, robot)
-    assert "no packets" in story.stopped
-    assert not outcome(story, get_task("pendulum/swingup").robot.space, None).good
+    assert "no packets" in story.stop_reason
+    assert not loop_result(story, get_task("pendulum/swingup").robot.space, None).good
 
 
 def test_a_recording_that_is_refused_ends_it_with_the_reason(tmp_path):
     robot = Robot()
-    robot.gap = lambda args: (2, {"error": "the recording is too short."})
+    robot.diagnose = lambda args: (2, {"error": "the recording is too short."})
     story, _ = lived(tmp_path / "whole", robot)
-    assert "too short" in story.stopped
+    assert "too short" in story.stop_reason
     robot.run = lambda args: (0, {"ended": "guard", "seconds": 0.1, "why": "follow: a leg is 0.5 away"})
     story, _ = lived(tmp_path / "stopped", robot)
-    assert "too short" in story.stopped
-    assert "a leg is 0.5 away" in story.stopped
+    assert "too short" in story.stop_reason
+    assert "a leg is 0.5 away" in story.stop_reason
 
 
 def test_a_robot_for_which_no_policy_is_found_is_not_run_again(tmp_path):
@@ -230,26 +242,26 @@ def test_a_robot_for_which_no_policy_is_found_is_not_run_again(tmp_path):
     never = {"evaluation": {"success": {"rate": 0.0, "low": 0.0, "high": 0.02, "n": 200}}}
     robot.train = lambda args: (0, never) if "--belief" in args else original(args)
     story, _ = lived(tmp_path, robot)
-    assert "cannot do this task" in story.stopped
+    assert "cannot do this task" in story.stop_reason
     assert verbs(robot).count("run") == 1
-    assert not outcome(story, get_task("pendulum/swingup").robot.space, None).good
+    assert not loop_result(story, get_task("pendulum/swingup").robot.space, None).good
 
 
 def test_commands_keep_inside_what_the_policy_was_trained_for():
     task = get_task("crazyflie/hover")
-    asked = commands(task, 20.0, 0)
+    asked = recording_commands(task, 20.0, 0)
     signal = task.command.signal
     for entry in asked:
         name, value = entry.split(":")[-1].split("=")
         i = signal.labels.index(name)
         assert signal.low[i] <= float(value) <= signal.high[i]
-    assert commands(get_task("pendulum/swingup"), 20.0, 0) == ()
+    assert recording_commands(get_task("pendulum/swingup"), 20.0, 0) == ()
 
 
 def test_only_numbers_beyond_what_was_believed_have_moved():
     row = lambda value, wide=0.1: {"unit": "1", "value": value, "low": value - wide, "high": value + wide, "before": [0.0, 1.0]}
     found = {"inside": row(0.5), "beyond": row(1.5), "far below": row(-1.0), "not sure": row(1.5, 0.6)}
-    assert [m.name for m in moved(found)] == ["far below", "beyond"]
+    assert [m.name for m in parameters_outside_prior(found)] == ["far below", "beyond"]
 
 
 def test_the_word_for_a_reality_goes_nowhere_but_to_the_robot_and_its_watcher(tmp_path):
@@ -262,7 +274,7 @@ def test_the_word_for_a_reality_goes_nowhere_but_to_the_robot_and_its_watcher(tm
 
 def test_the_loop_never_reads_a_reality():
     """It may hand the word on, but nothing that knows what a reality is."""
-    for path in Path(isthmus.loop.__file__).parent.glob("*.py"):
+    for path in Path(isthmus.pipeline.__file__).parent.glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [a.name for a in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
             module = getattr(node, "module", "") or ""
@@ -271,8 +283,8 @@ def test_the_loop_never_reads_a_reality():
 
 def test_a_drawn_reality_is_the_same_robot_by_either_option():
     drawn = Args("pendulum/swingup", hidden=3, family="mixed")
-    assert asked_for(drawn) == asked_for(Args("pendulum/swingup", reality=Path("hidden:3:mixed")))
-    assert asked_for(drawn)[0].watched == "hidden:3:mixed"
+    assert settings_from_options(drawn) == settings_from_options(Args("pendulum/swingup", reality=Path("hidden:3:mixed")))
+    assert settings_from_options(drawn)[0].watched == "hidden:3:mixed"
 
 
 @pytest.mark.parametrize(

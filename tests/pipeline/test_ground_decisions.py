@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.loop.outcome import outcome
-from isthmus.loop.report import write_report
-from isthmus.loop.story import Settings
-from isthmus.tasks import get_task
+from isthmus.pipeline.evidence import LoopSettings
+from isthmus.pipeline.outcome import loop_result
+from isthmus.studio.reports.loop import write_loop_report
+from isthmus.tasks.catalogue import get_task
 from support.fake_library import Robot, lived, verbs
 
 TASK = "go1/walk"
@@ -35,11 +35,11 @@ class Walker(Robot):
 def told(tmp_path, robot: Robot) -> tuple:
     story, steps = lived(tmp_path, robot, TASK)
     for attempt in story.attempts:
-        for h in attempt.why.get("hypotheses", []):
+        for h in attempt.diagnosis.get("hypotheses", []):
             h |= {"sentence": "so it is", "action": "do it", "gain": ""}
     task = get_task(TASK)
-    found = outcome(story, task.robot.space, None)
-    page = write_report(tmp_path / "report.html", story, Settings(TASK, "sim"), task, found, steps).read_text()
+    found = loop_result(story, task.robot.space, None)
+    page = write_loop_report(tmp_path / "report.html", story, LoopSettings(TASK, "sim"), task, found, steps).read_text()
     return story.repairs[0], " ".join(found.sentences), page
 
 

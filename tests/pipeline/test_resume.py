@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from isthmus.cli.main import main
-from isthmus.errors import BadInput, Interrupted
-from isthmus.loop import steps
-from isthmus.loop.steps import Journal, Step, alone
+from isthmus.core.errors import BadInput, Interrupted
+from isthmus.pipeline import journal
+from isthmus.pipeline.journal import Call, Journal, exclusive_folder
 from support.fake_library import Robot, lived, verbs
 
 
@@ -56,7 +56,7 @@ def test_a_lost_artifact_is_made_again_with_all_that_came_of_it(tmp_path):
     (tmp_path / "1-numbers.twin").unlink()
     robot = Robot()
     lived(tmp_path, robot)
-    assert verbs(robot) == ["identify", "train", "export", "validate", "run", "eval", "gap", "eval", "eval"]
+    assert verbs(robot) == ["identify", "train", "export", "validate", "run", "evaluate", "diagnose", "evaluate", "evaluate"]
 
 
 def test_a_record_counts_only_for_the_command_that_made_it(tmp_path):
@@ -81,20 +81,20 @@ def test_a_robot_that_was_switched_off_is_tried_again(tmp_path):
     lived(tmp_path, robot)
     robot.ended = "done"
     story, _ = lived(tmp_path, robot)
-    assert not story.stopped
+    assert not story.stop_reason
 
 
 def test_a_teacher_that_was_killed_is_gone_on_with(tmp_path):
     out = tmp_path / "run"
     (out / "teacher" / "checkpoints").mkdir(parents=True)
     (out / "teacher" / "checkpoints" / "1.safetensors").touch()
-    step = Step("train", "", ("train", "pendulum/swingup", "-o", str(out), "--method", "rma"), (out,))
-    assert steps._resumed(step) == ("train", "--resume", "-o", str(out))
+    step = Call("train", "", ("train", "pendulum/swingup", "-o", str(out), "--method", "rma"), (out,))
+    assert journal._resume_arguments(step) == ("train", "--resume", "-o", str(out))
 
 
 def test_one_folder_has_one_loop(tmp_path, monkeypatch):
-    monkeypatch.setattr("isthmus.loop.steps.PATIENCE", 0.1)
-    with alone(tmp_path), pytest.raises(BadInput, match="another loop"), alone(tmp_path):
+    monkeypatch.setattr("isthmus.pipeline.journal.LOCK_TIMEOUT", 0.1)
+    with exclusive_folder(tmp_path), pytest.raises(BadInput, match="another loop"), exclusive_folder(tmp_path):
         pass
 
 
@@ -102,7 +102,7 @@ def test_a_broken_record_of_a_step_is_named(tmp_path):
     (tmp_path / "steps").mkdir()
     (tmp_path / "steps" / "01-train.json").write_text('{"exit": "x"}')
     with pytest.raises(BadInput, match=r"01-train\.json"):
-        Journal(tmp_path).read(1, Step("train", "", ("train",)))
+        Journal(tmp_path).read(1, Call("train", "", ("train",)))
 
 
 def test_other_settings_do_not_go_on_in_the_same_folder(capsys, tmp_path):

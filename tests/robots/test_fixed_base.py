@@ -8,9 +8,9 @@ import mujoco
 import numpy as np
 import pytest
 
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
 from isthmus.robots import get_robot
-from isthmus.sim.engine import Engine
+from isthmus.sim.simulation import Simulation
 from isthmus.world import Space
 
 
@@ -22,10 +22,10 @@ def test_its_legs_move_as_those_of_a_body_too_heavy_to_move():
         trunk.mass, trunk.inertia, trunk.gravcomp = 1e6, [1e6, 1e6, 1e6], 1.0
         trunk.explicitinertial = True
 
-    here, there = (Engine(dataclasses.replace(r, space=Space(())), 1, edit=e) for r, e in ((held, None), (free, heavy)))
+    here, there = (Simulation(dataclasses.replace(r, space=Space(())), 1, edit=e) for r, e in ((held, None), (free, heavy)))
     start = np.array(free.home)
     start[2] += 1.0
-    there.reset(there.all, start[None])
+    there.reset(there.all_ids, start[None])
     rng = np.random.default_rng(0)
     for _ in range(40):
         u = np.array(free.default) + rng.uniform(-0.3, 0.3, 12)

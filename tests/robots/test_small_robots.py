@@ -10,21 +10,31 @@ import pytest
 import torch
 from scipy.special import ellipk
 
-from isthmus.learn.actor import Actor, Shape
-from isthmus.learn.mirror import reflection
+from isthmus.learn.policies.actor import Actor, ActorSpec
+from isthmus.learn.policies.symmetry import reflection
 from isthmus.robots import ROBOTS, get_robot
-from isthmus.robots.cartpole import CART, HALF, HINGE_DAMPING, POLE
-from isthmus.robots.crazyflie import ARM, DRAG, HOVER, INERTIA, MASS, MOMENT, MOTORS, PLACE, TURN
-from isthmus.robots.pendulum import GRAVITY_TORQUE, TORQUE
+from isthmus.robots.cartpole import CART_MASS, HINGE_DAMPING, POLE_HALF_LENGTH, POLE_MASS
+from isthmus.robots.crazyflie import (
+    ARM_XY,
+    DRAG_COEFFICIENT,
+    HOVER_THRUST,
+    INERTIA,
+    MASS,
+    MOTORS,
+    ROTOR_POSITION_SIGNS,
+    YAW_MOMENT_PER_THRUST,
+    YAW_MOMENT_SIGNS,
+)
+from isthmus.robots.pendulum import GRAVITY_TORQUE, TORQUE_LIMIT
 from isthmus.robots.pendulum import INERTIA as SWUNG
-from isthmus.sim.disturb import Disturbance
-from isthmus.sim.engine import Engine
+from isthmus.sim.physics.disturbances import Disturbance
 from isthmus.sim.robot import Robot
-from isthmus.tasks import cartpole as balance_task
-from isthmus.tasks import crazyflie as hover_task
-from isthmus.tasks import get_task
-from isthmus.tasks import pendulum as swingup_task
+from isthmus.sim.simulation import Simulation
+from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.env import Env
+from isthmus.tasks.skills import balance as balance_task
+from isthmus.tasks.skills import hover as hover_task
+from isthmus.tasks.skills import swing_up as swingup_task
 
 SMALL = ("pendulum", "cartpole", "crazyflie")
 TASK_OF = {"pendulum": "pendulum/swingup", "cartpole": "cartpole/balance", "crazyflie": "crazyflie/hover"}
@@ -36,16 +46,16 @@ IDEAL = {
 """No losses, as the textbook has it."""
 
 
-def worlds(robot: Robot | str, values: list[dict[str, float]], qpos=None, qvel=None) -> Engine:
+def worlds(robot: Robot | str, values: list[dict[str, float]], qpos=None, qvel=None) -> Simulation:
     """An engine with one world per value of e, started at (qpos, qvel)."""
     robot = get_robot(robot) if isinstance(robot, str) else robot
-    engine = Engine(robot, len(values), threads=1)
-    engine.apply(np.stack([robot.space.vector(v) for v in values]), engine.all)
-    engine.reset(engine.all, qpos, qvel)
+    engine = Simulation(robot, len(values), threads=1)
+    engine.apply(np.stack([robot.space.vector(v) for v in values]), engine.all_ids)
+    engine.reset(engine.all_ids, qpos, qvel)
     return engine
 
 
-def run(engine: Engine, ticks: int, target) -> tuple[np.ndarray, np.ndarray]:
+def run(engine: Simulation, ticks: int, target) -> tuple[np.ndarray, np.ndarray]:
     """States after each tick, (ticks, n, nq) and (ticks, n, nv), under a constant target."""
     target = np.tile(np.array(target, dtype=float), (engine.n, 1))
     q, v = [], []
@@ -95,13 +105,13 @@ def test_the_model_has_the_inertia_and_the_weight_that_its_figures_say():
 
 
 def test_the_motor_cannot_lift_the_pendulum_but_can_pump_it_up():
-    assert TORQUE < 0.6 * GRAVITY_TORQUE
-    pushed, _ = run(worlds("pendulum", [{}, IDEAL["pendulum"]]), 500, [TORQUE])
+    assert TORQUE_LIMIT < 0.6 * GRAVITY_TORQUE
+    pushed, _ = run(worlds("pendulum", [{}, IDEAL["pendulum"]]), 500, [TORQUE_LIMIT])
     assert np.cos(pushed).min() > -0.8, "a steady push must not get it over the top, even without friction"
     pumped = worlds("pendulum", [{}], qpos=[[0.2]])
     highest = 0.0
     for _ in range(500):
-        pumped.step(TORQUE * np.sign(pumped.qvel))
+        pumped.step(TORQUE_LIMIT * np.sign(pumped.qvel))
         highest = max(highest, float(-np.cos(pumped.qpos).min()))
     assert highest > 0.99
 
@@ -111,7 +121,7 @@ def test_the_motor_cannot_lift_the_pendulum_but_can_pump_it_up():
 
 def barto(theta, rate, force):
     """Accelerations of cart and pole, Barto, Sutton and Anderson 1983, without friction of the cart."""
-    m, total, half, g = POLE, CART + POLE, HALF, 9.81
+    m, total, half, g = POLE_MASS, CART_MASS + POLE_MASS, POLE_HALF_LENGTH, 9.81
     sin, cos = np.sin(theta), np.cos(theta)
     pull = (-force - m * half * rate**2 * sin) / total
     friction = HINGE_DAMPING * rate / (m * half)
@@ -133,7 +143,7 @@ def test_the_upright_pole_falls_the_way_it_leans_at_the_rate_of_the_linear_model
     lean = 1e-4
     engine = worlds("cartpole", [IDEAL["cartpole"]] * 2, qpos=[[0.0, lean], [0.0, -lean]])
     q, _ = run(engine, 25, [0.0])
-    rate = np.sqrt(9.81 / (HALF * (4 / 3 - POLE / (CART + POLE))))
+    rate = np.sqrt(9.81 / (POLE_HALF_LENGTH * (4 / 3 - POLE_MASS / (CART_MASS + POLE_MASS))))
     wanted = lean * np.cosh(rate * 25 * engine.tick)
     np.testing.assert_allclose(q[-1, :, 1], [wanted, -wanted], rtol=0.03)
     assert q[-1, 0, 0] < 0 < q[-1, 1, 0], "the cart recoils"
@@ -152,20 +162,20 @@ def turning(thrust) -> np.ndarray:
     xx, yy, zz, xy, xz, yz = INERTIA
     moment = np.zeros(3)
     for name, f in zip(MOTORS, thrust, strict=True):
-        (x, y), turn = PLACE[name], TURN[name]
-        moment += f * np.array([ARM * y, -ARM * x, MOMENT * turn])
+        (x, y), turn = ROTOR_POSITION_SIGNS[name], YAW_MOMENT_SIGNS[name]
+        moment += f * np.array([ARM_XY * y, -ARM_XY * x, YAW_MOMENT_PER_THRUST * turn])
     return np.linalg.solve([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], moment)
 
 
 def test_hover_thrust_carries_the_weight():
-    q, v = run(worlds("crazyflie", [{}]), 100, [HOVER] * 4)
+    q, v = run(worlds("crazyflie", [{}]), 100, [HOVER_THRUST] * 4)
     assert np.abs(v).max() < 1e-6
     np.testing.assert_allclose(q[-1, 0], get_robot("crazyflie").home, atol=1e-6)
 
 
 def test_more_thrust_lifts_by_newtons_law():
     engine = worlds("crazyflie", [IDEAL["crazyflie"] | {"motor_lag": 1e-3}])
-    _, v = run(engine, 20, [1.1 * HOVER] * 4)
+    _, v = run(engine, 20, [1.1 * HOVER_THRUST] * 4)
     ticks = np.arange(2, 20)
     assert np.polyfit(ticks * engine.tick, v[2:, 0, 2], 1)[0] == pytest.approx(0.1 * 9.81, rel=0.01)
 
@@ -176,7 +186,7 @@ def test_more_thrust_lifts_by_newtons_law():
     ids=["anticlockwise rotors turn it clockwise", "and the others anticlockwise", "left up rolls right", "front up"],
 )
 def test_pairs_of_rotors_turn_the_body_the_right_way(raised, axis, sign):
-    thrust = np.array([HOVER * (1.1 if m in raised else 0.9) for m in MOTORS])
+    thrust = np.array([HOVER_THRUST * (1.1 if m in raised else 0.9) for m in MOTORS])
     engine = worlds("crazyflie", [IDEAL["crazyflie"] | {"motor_lag": 1e-3}])
     _, v = run(engine, 2, thrust)
     first, second = v[:, 0, 3:]
@@ -189,7 +199,7 @@ def test_pairs_of_rotors_turn_the_body_the_right_way(raised, axis, sign):
 @pytest.mark.parametrize("lag", [0.02, 0.0375, 0.075])
 def test_the_time_constant_of_a_motor_is_recovered_from_a_step(lag):
     engine = worlds("crazyflie", [{"motor_lag": lag, "action_delay": 0.0}])
-    target = np.full((1, 4), 1.3 * HOVER)
+    target = np.full((1, 4), 1.3 * HOVER_THRUST)
     missing = []
     for _ in range(6):
         engine.step(target)
@@ -200,8 +210,8 @@ def test_the_time_constant_of_a_motor_is_recovered_from_a_step(lag):
 @pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
 def test_drag_slows_the_crazyflie_at_the_published_rate(factor):
     engine = worlds("crazyflie", [{"drag": factor}], qvel=[[1.0, 0.0, 0.0, 0.0, 0.0, 0.0]])
-    _, v = run(engine, 50, [HOVER] * 4)
-    wanted = np.exp(-factor * DRAG / MASS * 50 * engine.tick)
+    _, v = run(engine, 50, [HOVER_THRUST] * 4)
+    wanted = np.exp(-factor * DRAG_COEFFICIENT / MASS * 50 * engine.tick)
     assert v[-1, 0, 0] == pytest.approx(wanted, rel=1e-3)
 
 
@@ -218,13 +228,13 @@ class SameNoise:
         return np.tile(self.rng.standard_normal(shape[1], dtype=dtype), (shape[0], 1))
 
 
-def signals_under(engine: Engine, targets: np.ndarray) -> np.ndarray:
+def signals_under(engine: Simulation, targets: np.ndarray) -> np.ndarray:
     """What the sensors say at the start and after each tick, (ticks + 1, n, width); targets are (ticks, n, m)."""
     noise = SameNoise(1)
-    seen = [engine.measured(noise)]  # pyright: ignore[reportArgumentType]
+    seen = [engine.signals(noise)]  # pyright: ignore[reportArgumentType]
     for target in targets:
         engine.step(target)
-        seen.append(engine.measured(noise))  # pyright: ignore[reportArgumentType]
+        seen.append(engine.signals(noise))  # pyright: ignore[reportArgumentType]
     return np.array(seen)
 
 
@@ -303,9 +313,9 @@ def state_of(name: str, qpos, qvel=None):
     """The state that reward terms see, at a given place."""
     qpos = np.array(qpos, dtype=float)
     env = Env(get_task(TASK_OF[name]), len(qpos), threads=1, training=False)
-    env.engine.qpos[:] = qpos
-    env.engine.qvel[:] = 0.0 if qvel is None else qvel
-    return env, env.read()
+    env.sim.qpos[:] = qpos
+    env.sim.qvel[:] = 0.0 if qvel is None else qvel
+    return env, env.read_state()
 
 
 def turned(angle: float, axis: tuple[float, float, float]) -> list[float]:
@@ -314,8 +324,8 @@ def turned(angle: float, axis: tuple[float, float, float]) -> list[float]:
 
 def test_swinging_up_is_the_same_on_both_sides_and_after_any_number_of_turns():
     _, s = state_of("pendulum", [[np.pi], [-np.pi], [5 * np.pi], [0.0], [np.pi + 0.3], [-np.pi - 0.3]])
-    np.testing.assert_allclose(swingup_task.from_upright(s), [0, 0, 0, np.pi, 0.3, 0.3], atol=1e-5)
-    np.testing.assert_allclose(swingup_task.raised(s)[:4], [1, 1, 1, 0], atol=1e-6)
+    np.testing.assert_allclose(swingup_task.upright_error(s), [0, 0, 0, np.pi, 0.3, 0.3], atol=1e-5)
+    np.testing.assert_allclose(swingup_task.height_fraction(s)[:4], [1, 1, 1, 0], atol=1e-6)
 
 
 def test_the_pendulum_has_the_energy_to_stand_when_it_passes_the_bottom_fast_enough():
@@ -326,7 +336,7 @@ def test_the_pendulum_has_the_energy_to_stand_when_it_passes_the_bottom_fast_eno
 
 def test_a_dropped_pole_and_a_cart_off_the_track_end_the_episode():
     _, s = state_of("cartpole", [[0.0, 0.9], [0.0, -1.1], [2.5, 0.0], [-2.3, 0.1]])
-    assert balance_task.dropped(s).tolist() == [False, True, True, False]
+    assert balance_task.fell_or_left_track(s).tolist() == [False, True, True, False]
 
 
 def test_heading_counts_turns_about_the_vertical_only():
@@ -339,38 +349,38 @@ def test_heading_counts_turns_about_the_vertical_only():
 def test_closeness_is_1_at_the_place_and_half_at_its_width():
     env, _ = state_of("crazyflie", [[0.0, 0.0, 1.5, 1.0, 0.0, 0.0, 0.0]] * 3)
     env.command[:] = torch.tensor([[0.0, 0.0, 1.5], [0.4, 0.0, 1.5], [0.0, 4.0, 1.5]])
-    np.testing.assert_allclose(hover_task.close(env.read()), [1.0, 0.5, 1 / 101], atol=1e-6)
+    np.testing.assert_allclose(hover_task.position_reward(env.read_state()), [1.0, 0.5, 1 / 101], atol=1e-6)
 
 
 def test_reflexes_level_out_a_tilted_drone():
     """With no action at all, the nominal drone is level and slow two seconds after a tilt of 60 degrees."""
     task = get_task("crazyflie/hover")
     env = Env(task, 64, seed=0, threads=1, training=False, e=np.tile(task.robot.space.nominal, (64, 1)))
-    env.disturber.config = Disturbance()
-    env.disturber.reset(np.arange(64))
-    actor = Actor(Shape.of(task, (4,)))
+    env.disturbances.config = Disturbance()
+    env.disturbances.reset(np.arange(64))
+    actor = Actor(ActorSpec.for_task(task, (4,)))
     with torch.no_grad():
         actor.log_std.zero_()
         actor.act = lambda observation: torch.zeros(len(observation), 4)
         memory = actor.memory(64)
-        for _ in range(round(2.0 / env.engine.tick)):
+        for _ in range(round(2.0 / env.sim.tick)):
             target, memory = actor(env.signals(), memory)
             env.step(target)
-    s = env.state_now
+    s = env.true_state
     alive = s.time > 1.9
     assert alive.float().mean() > 0.9
-    assert (-s.gravity[alive, 2]).min() > np.cos(np.deg2rad(15))
+    assert (-s.projected_gravity[alive, 2]).min() > np.cos(np.deg2rad(15))
     assert s.qvel[alive, :3].norm(dim=1).max() < 1.0
 
 
 def test_hover_starts_within_60_degrees_and_about_a_metre_from_the_command():
     env = Env(get_task("crazyflie/hover"), 400, seed=3, threads=1, training=False)
-    s = env.read()
-    tilt = np.rad2deg(np.arccos(-s.gravity[:, 2].numpy()))
+    s = env.read_state()
+    tilt = np.rad2deg(np.arccos(-s.projected_gravity[:, 2].numpy()))
     apart = (s.qpos[:, :3] - s.command).abs()
     assert 50 < tilt.max() <= 60.01
-    assert 0.8 < float(apart.max()) <= 2 * hover_task.ROOM + 1e-6
-    assert not hover_task.lost(s).any()
+    assert 0.8 < float(apart.max()) <= 2 * hover_task.ROOM_HALF_SIZE + 1e-6
+    assert not hover_task.out_of_bounds(s).any()
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -386,4 +396,4 @@ def test_scores_lie_between_0_and_1_and_are_best_where_the_task_says(name):
     env, _ = state_of(name, best)
     if name == "crazyflie":
         env.command[:] = torch.tensor(task.robot.home[:3])
-    assert float(task.score(env.read())) == pytest.approx(1.0, abs=1e-5)
+    assert float(task.score(env.read_state())) == pytest.approx(1.0, abs=1e-5)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from isthmus.data.contract import Contract, Safety, Signal, xyz
+from isthmus.data.contract import Contract, Safety, Signal, vector_signal
 from isthmus.robots import ROBOTS
 
 GRAVITY = 9.81
@@ -23,7 +23,7 @@ def arm() -> Contract:
             Signal("quat", "1", ("x", "y", "z", "w"), "world"),
             Signal("joint_vel", "rad/s", ("elbow", "wrist", "shoulder"), low=(-4.0, -6.0, -2.0), high=(4.0, 6.0, 2.0)),
             Signal("joint_pos", "rad", ("wrist", "shoulder", "elbow"), low=(-1.0, -2.0, -1.5), high=(1.0, 2.0, 1.5)),
-            xyz("gyro", "rad/s", "body", 20.0),
+            vector_signal("gyro", "rad/s", "body", 20.0),
             Signal("accel", "m/s²", ("z", "x", "y"), "body", (-90.0,) * 3, (90.0,) * 3),
         ),
         target=Signal("joint_target", "rad", ("shoulder", "elbow"), low=(-2.0, -1.5), high=(2.0, 1.5)),
@@ -46,7 +46,7 @@ def still(contract: Contract, pose: np.ndarray | None = None) -> np.ndarray:
             values[at[s.name]] = (np.array(s.low) + np.array(s.high)) / 2
     put(contract, values, "quat", w=1.0, x=0.0, y=0.0, z=0.0)
     put(contract, values, "accel", x=0.0, y=0.0, z=GRAVITY)
-    if pose is not None and contract.joints:
+    if pose is not None and contract.has_joint_targets:
         put(contract, values, "joint_pos", **dict(zip(contract.target.labels, pose, strict=True)))
     return values
 
@@ -56,7 +56,7 @@ def put(contract: Contract, values: np.ndarray, name: str, **components: float) 
     if contract.has(name):
         start = contract.slices()[name].start
         for label, x in components.items():
-            values[start + contract[name].component(label)] = x
+            values[start + contract[name].component_index(label)] = x
     return values
 
 

@@ -11,16 +11,16 @@ import pytest
 import torch
 from onnx import TensorProto, helper
 
+from isthmus.core.errors import BadInput
+from isthmus.core.files import content_hash
 from isthmus.data.contract import Contract, Signal
-from isthmus.deploy.controller import Controller, Manifest, pack, save
-from isthmus.errors import BadInput
-from isthmus.files import content_hash
-from isthmus.learn import export as export_module
+from isthmus.deploy.controller import Controller, Manifest, pack_controller, save_controller
 from isthmus.learn import runs
-from isthmus.learn.actor import Actor, Shape
-from isthmus.learn.export import export
+from isthmus.learn.policies import export as export_module
+from isthmus.learn.policies.actor import Actor, ActorSpec
+from isthmus.learn.policies.export import export
 from isthmus.robots.pendulum import GRAVITY_TORQUE, INERTIA
-from isthmus.tasks import get_task
+from isthmus.tasks.catalogue import get_task
 from support.contracts import arm
 
 # A few operators --------------------------------------------------------------------------------------------------------------
@@ -95,15 +95,15 @@ class Exported:
 
     def __init__(self, folder):
         task = get_task("go1/walk")
-        self.run = runs.create(folder / "run", runs.Plan("go1/walk"), task, task.robot.prior)
+        self.run = runs.create(folder / "run", runs.RunConfig("go1/walk"), task, task.robot.prior)
         torch.manual_seed(0)
-        self.actor = Actor(Shape.of(task)).eval()
+        self.actor = Actor(ActorSpec.for_task(task)).eval()
         with torch.no_grad():
             last = [m for m in self.actor.net.modules() if isinstance(m, torch.nn.Linear)][-1]
             last.weight *= 150.0
             last.bias += torch.linspace(-0.3, 0.3, 12)
-            self.actor.normalize.mean += 0.1 * torch.randn(self.actor.inputs)
-            self.actor.normalize.var *= 0.5 + torch.rand(self.actor.inputs)
+            self.actor.normalize.mean += 0.1 * torch.randn(self.actor.observation_size)
+            self.actor.normalize.var *= 0.5 + torch.rand(self.actor.observation_size)
         self.path = folder / "a.controller"
         self.onnx = export_module.graph_bytes(self.actor)
         self.checked = self.export(self.path)
@@ -132,7 +132,7 @@ def small(change=lambda data: None, **fields) -> bytes:
     data = summing(CONTRACT, DEFAULT)
     change(data)
     raw = data.SerializeToString()
-    return pack(replace(manifest(CONTRACT, DEFAULT, raw), **fields), raw)
+    return pack_controller(replace(manifest(CONTRACT, DEFAULT, raw), **fields), raw)
 
 
 GOOD = small()
@@ -207,5 +207,5 @@ def swing_up(path: Path, gains: Gains | None = None, task: str = "pendulum/swing
         run_hash="r" * 64,
         graph_hash=content_hash(data),
     )
-    save(path, manifest, data)
+    save_controller(path, manifest, data)
     return path

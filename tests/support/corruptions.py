@@ -9,12 +9,12 @@ from functools import cache
 import numpy as np
 
 from isthmus.data.episode import Episode
-from isthmus.gap.suspect import suspect
-from isthmus.identify.plant import waves
+from isthmus.real2sim.prepare.checks.recording_checks import check
 from isthmus.robots import get_robot
-from isthmus.sim.engine import Engine
-from isthmus.sim.reality.faults import Wires
 from isthmus.sim.reality.tables import Faults
+from isthmus.sim.reality.wiring_faults import WiringFaults
+from isthmus.sim.simulate_recording import random_multisine
+from isthmus.sim.simulation import Simulation
 
 RNG = np.random.default_rng
 DEG = 180.0 / np.pi
@@ -32,13 +32,13 @@ def hovering(robot, y: np.ndarray, wave: np.ndarray) -> np.ndarray:
 def healthy(name: str, seed: int, seconds: float = 8.0, size: float = 0.5) -> Episode:
     """A recording in a world drawn from the prior, with waves as targets, inside the limits as a guard has them."""
     robot = robot_of(name)
-    wave, default = waves(robot, seconds, seed), np.array(robot.default)
+    wave, default = random_multisine(robot, seconds, seed), np.array(robot.default)
     low, high = np.array(robot.contract.target.low), np.array(robot.contract.target.high)
-    engine, rng, rows, sent = Engine(robot, 1, threads=1), RNG(seed), [], []
-    engine.apply(robot.prior.sample(RNG(seed), 1), engine.all)
-    engine.reset(engine.all)
+    engine, rng, rows, sent = Simulation(robot, 1, threads=1), RNG(seed), [], []
+    engine.apply(robot.prior.sample(RNG(seed), 1), engine.all_ids)
+    engine.reset(engine.all_ids)
     for w in wave - default:
-        y = engine.measured(rng)[0].astype(float)
+        y = engine.signals(rng)[0].astype(float)
         u = hovering(robot, y, 0.2 * size * w) if name == "crazyflie" else default + size * w
         rows.append(y)
         sent.append(np.clip(u, low, high))
@@ -57,7 +57,7 @@ def wired(episode: Episode, **faults) -> Episode:
     """The signals, but not the targets, as a robot with faulty wires sends them."""
     contract = episode.contract
     y = np.concatenate([episode.signals[s.name] for s in contract.signals], axis=1)
-    sent = Wires(Faults(**faults), contract).signals(y)
+    sent = WiringFaults(Faults(**faults), contract).signals(y)
     return replace(episode, signals={name: sent[:, where] for name, where in contract.slices().items()})
 
 
@@ -65,7 +65,7 @@ def label(name: str, change: Callable[[np.ndarray], np.ndarray], signal: str, wh
     """Change one component."""
 
     def changed(v: np.ndarray) -> np.ndarray:
-        i = robot_of(name).contract[signal].component(which)
+        i = robot_of(name).contract[signal].component_index(which)
         v[:, i] = change(v[:, i])
         return v
 
@@ -82,4 +82,4 @@ def swapped(i: int, j: int):
 
 
 def found(name: str, episode: Episode) -> list[tuple[str, str, str, bool]]:
-    return [(f.kind, f.signal, f.label, f.refused) for f in suspect(robot_of(name), [episode])]
+    return [(f.kind, f.signal, f.label, f.refused) for f in check(robot_of(name), [episode])]

@@ -11,19 +11,19 @@ import torch
 
 from isthmus.data.contract import Contract
 from isthmus.data.episode import Episode
-from isthmus.data.recording import read
+from isthmus.data.mcap.writer import read_episode
+from isthmus.deploy.command_schedule import CommandSchedule
 from isthmus.deploy.controller import Controller, Manifest
-from isthmus.deploy.link import Command, Identity, Packet
-from isthmus.deploy.links.inprocess import Body, InProcess
-from isthmus.deploy.operator import Operator
+from isthmus.deploy.links.in_process import InProcessLink, RobotBody
+from isthmus.deploy.links.link import Command, Identity, Packet
 from isthmus.deploy.preflight import Check, preflight
-from isthmus.deploy.runtime import Outcome
-from isthmus.learn import export
-from isthmus.learn.actor import Actor, Shape
-from isthmus.learn.runs import Plan, Run
+from isthmus.deploy.runtime import RunResult
+from isthmus.learn.policies import export
+from isthmus.learn.policies.actor import Actor, ActorSpec
+from isthmus.learn.runs import Run, RunConfig
 from isthmus.robots import get_robot
-from isthmus.sim.reality.faults import Wires
 from isthmus.sim.reality.tables import Faults
+from isthmus.sim.reality.wiring_faults import WiringFaults
 from isthmus.tasks.task import Task
 from isthmus.world.inertia import quat_to_mat
 from support import lockstep
@@ -47,12 +47,12 @@ class Made:
 
 def make(task: Task, prepare: Callable[[Actor], None] = lambda actor: None, mirrored: bool = True) -> Made:
     torch.manual_seed(0)
-    actor = Actor(Shape.of(task, (16,), mirrored))
+    actor = Actor(ActorSpec.for_task(task, (16,), mirrored))
     with torch.no_grad():
         prepare(actor)
-    run = Run(Path(), Plan(task.name), task, task.robot.prior, {"hash": "0" * 64})
+    run = Run(Path(), RunConfig(task.name), task, task.robot.prior, {"hash": "0" * 64})
     data = export.graph_bytes(actor)
-    return Made(run, actor, data, export.manifest_of(run, actor, data))
+    return Made(run, actor, data, export.make_manifest(run, actor, data))
 
 
 class Watched:
@@ -60,7 +60,7 @@ class Watched:
 
     def __init__(
         self,
-        body: Body,
+        body: RobotBody,
         contract: Contract | None = None,
         say: Callable[[Packet], list[Packet]] = lambda packet: [packet],
         hear: Callable[[Command], Command] = lambda command: command,
@@ -95,7 +95,7 @@ class Still:
         quat_ = np.array(quat) / np.linalg.norm(quat)
         up = quat_to_mat(quat_[None])[0].T @ [0.0, 0.0, GRAVITY]
         sensed = np.concatenate([GO1.default, np.zeros(12), np.zeros(3), quat_, up])
-        self.values = Wires(faults or Faults(), GO1.contract).signals(sensed[None])[0]
+        self.values = WiringFaults(faults or Faults(), GO1.contract).signals(sensed[None])[0]
         self.pace, self.count = pace, 0
         self.identity = Identity(GO1.contract, "still", GO1.model_hash, "idle", 0.1)
 
@@ -109,7 +109,7 @@ class Still:
 
 def look(made: Made, body: Watched) -> list[Check]:
     """The checks of a preflight, in which no command is ever sent."""
-    found, flight = preflight(made.controller, InProcess(body), Operator(made.manifest.operator).at(0.0))
+    found, flight = preflight(made.controller, InProcessLink(body), CommandSchedule(made.manifest.operator).values_at(0.0))
     assert body.commands == []
     assert (flight is not None) == all(c.ok for c in found)
     return found
@@ -120,11 +120,11 @@ def failed(made: Made, body: Watched) -> dict[str, str]:
     return {c.name: c.text for c in look(made, body) if not c.ok}
 
 
-def fly(made: Made, body: Watched, seconds: float, path: Path | None = None, link: InProcess | None = None) -> Outcome:
+def fly(made: Made, body: Watched, seconds: float, path: Path | None = None, link: InProcessLink | None = None) -> RunResult:
     """A whole run on a robot that passes preflight."""
-    return lockstep.fly(made.controller, body, seconds, path, link=lambda body: link or InProcess(body))[0]
+    return lockstep.fly(made.controller, body, seconds, path, link=lambda body: link or InProcessLink(body))[0]
 
 
-def recorded(made: Made, body: Watched, seconds: float, path: Path) -> tuple[Outcome, Episode]:
+def recorded(made: Made, body: Watched, seconds: float, path: Path) -> tuple[RunResult, Episode]:
     outcome = fly(made, body, seconds, path)
-    return outcome, read(path)
+    return outcome, read_episode(path)

@@ -8,7 +8,7 @@ import numpy as np
 
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.episode import Episode, Event
-from isthmus.data.layout import Layout
+from isthmus.data.mcap.layout import Layout
 
 COMMAND = (Signal("command", "m/s", ("x", "y", "yaw")),)
 ORIGIN = {"source": "virtual", "unit": "seven", "started": 1_700_000_000.25, "parents": ["ab"]}
@@ -37,7 +37,7 @@ def episode(ticks: int = 60, seed: int = 0, rate: float = 20.0) -> Episode:
         Event(rows[ticks // 3, 0], "warning", "stale", "No signal for 40 ms."),
         Event(1.0, "info", "ramp", "Ramp ends — ok."),
     )
-    return layout.episode(rows, events, ORIGIN)
+    return layout.to_episode(rows, events, ORIGIN)
 
 
 JOINTS = ("FR_hip", "FR_thigh")
@@ -56,4 +56,4 @@ def regular_episode(ticks: int = 30, seed: int = 0, **change) -> Episode:
     rows = rng.normal(size=(ticks, layout.width))
     rows[:, 0], rows[:, -1] = np.arange(ticks) / 50, np.arange(ticks) % 10 == 3
     events = (Event(0.1, "warning", "stale", "No signal for 40 ms."),)
-    return replace(layout.episode(rows, events, {"source": "virtual", "unit": "seven", "started": 1.7e9}), **change)
+    return replace(layout.to_episode(rows, events, {"source": "virtual", "unit": "seven", "started": 1.7e9}), **change)

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from isthmus.data.contract import Contract
-from isthmus.deploy.link import Command, Identity, Mode, Packet
+from isthmus.deploy.links.link import Command, Identity, Mode, Packet
 from support.contracts import still
 
 PERIOD = 0.002
@@ -41,10 +41,10 @@ class StandIn:
     @cached_property
     def joints(self) -> list[int]:
         """Columns of the joints behind the targets."""
-        if not self.contract.joints:
+        if not self.contract.has_joint_targets:
             return []
         first, seen = self.contract.slices()["joint_pos"].start, self.contract["joint_pos"]
-        return [first + seen.component(label) for label in self.contract.target.labels]
+        return [first + seen.component_index(label) for label in self.contract.target.labels]
 
     @property
     def time(self) -> float:
@@ -59,7 +59,7 @@ class StandIn:
         if not self.obeys:
             return
         self.mode = command.mode
-        if self.moves and self.mode == "track" and self.contract.joints:
+        if self.moves and self.mode == "track" and self.contract.has_joint_targets:
             self.pose = command.target.copy()
 
     def values(self) -> np.ndarray:

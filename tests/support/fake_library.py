@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isthmus.loop.course import course
-from isthmus.loop.steps import Journal, carry_out
-from isthmus.loop.story import Settings
-from isthmus.tasks import get_task
+from isthmus.pipeline.evidence import LoopSettings
+from isthmus.pipeline.journal import Journal, run_calls
+from isthmus.pipeline.stages import loop_stages
+from isthmus.tasks.catalogue import get_task
 
 QUIET = lambda number, step, done: None
 RATE = {"rate": 0.5, "low": 0.4, "high": 0.6, "n": 64}
@@ -50,10 +50,10 @@ class Robot:
             return 1, {"ended": "preflight", "why": "rate: no packets"}
         return 0, {"ended": "done", "seconds": 20.0}
 
-    def eval(self, args):
+    def evaluate(self, args):
         return 0, {"success": {**RATE, "rate": self.success}}
 
-    def gap(self, args):
+    def diagnose(self, args):
         why = {
             "headline": "So it is.",
             "cause": self.cause,
@@ -82,8 +82,8 @@ class Robot:
 
 
 def lived(folder: Path, robot: Robot, task: str = "pendulum/swingup", **settings):
-    s = Settings(task, "sim:somewhere", "somewhere", **settings)
-    return carry_out(course(s, get_task(task), folder), Journal(folder), robot, QUIET)
+    s = LoopSettings(task, "sim:somewhere", "somewhere", **settings)
+    return run_calls(loop_stages(s, get_task(task), folder), Journal(folder), robot, QUIET)
 
 
 def verbs(robot: Robot) -> list[str]:

@@ -8,8 +8,8 @@ import numpy as np
 
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.episode import Episode
-from isthmus.data.layout import Layout
-from isthmus.data.mapping import Map, read_map
+from isthmus.data.mapping import ColumnMap, read_column_map
+from isthmus.data.mcap.layout import Layout
 
 LEGS = ("FR_hip", "FL_hip", "RR_hip")
 ROBOT = Contract(
@@ -25,12 +25,12 @@ def planted(ticks: int = 200, seed: int = 0) -> Episode:
     layout = Layout(ROBOT, (Signal("command", "m/s", ("x",)),), ("temp",))
     rows = rng.uniform(-2, 2, (ticks, layout.width))
     rows[:, 0] = np.arange(ticks) / 100
-    return layout.episode(rows)
+    return layout.to_episode(rows)
 
 
-def mapped(folder: Path, text: str) -> Map:
+def mapped(folder: Path, text: str) -> ColumnMap:
     (folder / "map.toml").write_text(text)
-    return read_map(folder / "map.toml")
+    return read_column_map(folder / "map.toml")
 
 
 def csv_text(columns: dict[str, np.ndarray], delimiter: str = ",", comma: bool = False) -> str:

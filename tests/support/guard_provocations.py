@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isthmus.deploy.guard import Guard
-from isthmus.deploy.link import Mode, Packet
+from isthmus.deploy.guard.guard import Guard
+from isthmus.deploy.links.link import Mode, Packet
 from support.contracts import contracts, put, still, tilted
 
 CONTRACTS = contracts()
@@ -33,8 +33,8 @@ class Drive:
         """Of the robot's clock."""
         self.mode: Mode = "idle"
         self.events, self.sent = [], []
-        self.guard.see([self.packet()], self.now)
-        self.guard.begin(self.now, self.tick)
+        self.guard.receive([self.packet()], self.now)
+        self.guard.start(self.now, self.tick)
 
     @property
     def now(self) -> float:
@@ -59,15 +59,15 @@ class Drive:
         if packets is None:
             change = lambda y: [put(self.contract, y, name, **parts) for name, parts in signals.items()][-1] if signals else y
             packets = [self.packet(change)]
-        sound = self.guard.see(packets, self.now)
-        self.guard.deadline(missed)
+        sound = self.guard.receive(packets, self.now)
+        self.guard.note_deadline(missed)
         asked = (self.default if wanted is None else wanted) if sound and self.state == "run" else None
         mode, target = self.guard.decide(asked, self.now)
         self.sent.append((mode, target))
         self.mode = mode
         if self.moves and mode == "track":
             self.pose = np.array(target, float)
-        self.events += self.guard.log.take()
+        self.events += self.guard.log.take_events()
         return mode, target
 
     def next(self, packets: Callable[[], list[Packet]] | None = None, **kwargs):
@@ -106,7 +106,7 @@ def duplicate(drive: Drive, enough: bool) -> None:
     again = replace(first, values=first.values + 0.01, sequence=first.sequence + (not enough))
     drive.next(lambda: [first, again])
     drive.sequence = again.sequence
-    assert drive.guard.intake.packet is (first if enough else again)
+    assert drive.guard.packet_filter.packet is (first if enough else again)
 
 
 def order(drive: Drive, enough: bool) -> None:
@@ -128,31 +128,31 @@ def nonfinite(drive: Drive, enough: bool) -> None:
 def limit(drive: Drive, enough: bool) -> None:
     high = np.array(drive.contract.target.high)
     for _ in range(1000):
-        gap = high - drive.guard.target
+        gap = high - drive.guard.last_target
         if gap[0] <= 1e-4:
             break
-        drive.next(wanted=drive.guard.target + np.minimum(gap, 0.3 * steps(drive)) * (np.arange(len(gap)) == 0))
-    wanted = drive.guard.target.copy()
+        drive.next(wanted=drive.guard.last_target + np.minimum(gap, 0.3 * steps(drive)) * (np.arange(len(gap)) == 0))
+    wanted = drive.guard.last_target.copy()
     wanted[0] = np.nextafter(high[0], np.inf) if enough else high[0]
     drive.next(wanted=wanted)
-    assert drive.guard.target[0] == high[0]
-    assert (drive.guard.target[1:] == wanted[1:]).all()
+    assert drive.guard.last_target[0] == high[0]
+    assert (drive.guard.last_target[1:] == wanted[1:]).all()
 
 
 def steps(drive: Drive) -> np.ndarray:
     """How far a target may go in a tick."""
     contract = drive.contract
-    if not contract.joints:
+    if not contract.has_joint_targets:
         return np.full(contract.target.size, np.inf)
     speed = contract["joint_vel"]
-    return np.array([speed.high[speed.component(x)] for x in contract.target.labels]) / contract.rate
+    return np.array([speed.high[speed.component_index(x)] for x in contract.target.labels]) / contract.rate
 
 
 def jump(drive: Drive, enough: bool) -> None:
     for sign in (1, -1):
-        furthest = drive.guard.target + sign * steps(drive)
+        furthest = drive.guard.last_target + sign * steps(drive)
         drive.next(wanted=furthest + sign * JUST * enough)
-        assert (drive.guard.target == furthest).all()
+        assert (drive.guard.last_target == furthest).all()
         for share in (0.5, 0.0):
             drive.next(wanted=drive.default + share * (furthest - drive.default))
 
@@ -164,17 +164,17 @@ def torque(drive: Drive, enough: bool) -> None:
     i = 1  # A joint that has so much room.
     drive.pose[i] += reach[i] * (1 + JUST if enough else 1 - JUST)
     label = contract.target.labels[i]
-    last = drive.guard.target.copy()
+    last = drive.guard.last_target.copy()
     drive.next(joint_pos={label: drive.pose[i]})
     nearest = drive.pose[i] - reach[i] if enough else last[i]
-    assert drive.guard.target[i] == pytest.approx(nearest, abs=1e-12)
-    assert (np.delete(drive.guard.target, i) == np.delete(last, i)).all()
+    assert drive.guard.last_target[i] == pytest.approx(nearest, abs=1e-12)
+    assert (np.delete(drive.guard.last_target, i) == np.delete(last, i)).all()
     # A joint that moves has its damping taken into account.
-    speed = 0.9 * contract["joint_vel"].high[contract["joint_vel"].component(label)]
+    speed = 0.9 * contract["joint_vel"].high[contract["joint_vel"].component_index(label)]
     lead = contract.gains["kd"][i] / contract.gains["kp"][i]
     if enough:
         drive.next(joint_vel={label: speed})
-        assert drive.guard.target[i] == pytest.approx(drive.pose[i] + lead * speed - reach[i], abs=1e-12)
+        assert drive.guard.last_target[i] == pytest.approx(drive.pose[i] + lead * speed - reach[i], abs=1e-12)
     drive.pose = np.array(drive.default)
     drive.moves = True
 
@@ -188,16 +188,16 @@ def silent(drive: Drive, seconds: float, enough: bool) -> None:
 
 
 def stale(drive: Drive, enough: bool) -> None:
-    silent(drive, drive.thresholds.stale, enough)
+    silent(drive, drive.thresholds.stale_after, enough)
 
 
 def lost(drive: Drive, enough: bool) -> None:
-    silent(drive, drive.thresholds.lost, enough)
+    silent(drive, drive.thresholds.lost_after, enough)
 
 
 def clock(drive: Drive, enough: bool) -> None:
     t = drive.thresholds
-    for by in (t.clock, -min(t.clock, t.stale / 2)):
+    for by in (t.max_clock_jump, -min(t.max_clock_jump, t.stale_after / 2)):
         drive.until("run", 0.5)
         before = drive.counts.get("clock", 0)
         drive.shift += by + math.copysign(JUST, by if enough else -by)
@@ -220,18 +220,18 @@ OUT = {
 def out(rule: str) -> Callable[[Drive, bool], None]:
     def provoke(drive: Drive, enough: bool) -> None:
         signal, label, edge = OUT[rule][drive.contract.robot]
-        middle = still(drive.contract)[drive.contract.slices()[signal]][drive.contract[signal].component(label)]
+        middle = still(drive.contract)[drive.contract.slices()[signal]][drive.contract[signal].component_index(label)]
         away = math.copysign(1.0, edge - middle)
         inside, outside = {signal: {label: edge - away * JUST}}, {signal: {label: edge + away * JUST}}
         for _ in range(10):
             drive.next(**inside)
-        for _ in range(drive.thresholds.patience - 1):
+        for _ in range(drive.thresholds.violation_ticks - 1):
             drive.next(**outside)
         drive.next(**(outside if enough else inside))
         # A packet that comes again is no new sample.
         if not enough:
             again = drive.packet(lambda y: put(drive.contract, y, signal, **{label: edge + away * JUST}))
-            for _ in range(drive.thresholds.patience):
+            for _ in range(drive.thresholds.violation_ticks):
                 drive.next(lambda: [again])
 
     return provoke
@@ -242,7 +242,7 @@ def tilt(drive: Drive, enough: bool) -> None:
     lean = lambda by: lambda: [drive.packet(lambda y: tilted(drive.contract, y, by))]
     for _ in range(10):
         drive.next(lean(angle - JUST))
-    for _ in range(drive.thresholds.patience - 1):
+    for _ in range(drive.thresholds.violation_ticks - 1):
         drive.next(lean(angle + JUST))
     drive.next(lean(angle + JUST if enough else angle - JUST))
 
@@ -251,37 +251,37 @@ def policy(drive: Drive, enough: bool) -> None:
     for bad in (np.nan, np.inf, -np.inf) if enough else (1e9, -1e9):
         wanted = np.array(drive.default)
         wanted[-1] = bad
-        before = drive.guard.target.copy()
+        before = drive.guard.last_target.copy()
         drive.next(wanted=wanted)
         assert drive.state == ("hold" if enough else "run")
         if enough and bad != -np.inf:
-            assert (drive.guard.target == before).all()
+            assert (drive.guard.last_target == before).all()
             drive.until("run", 0.5)
             for _ in range(10):
                 drive.next()
 
 
 def deadline(drive: Drive, enough: bool) -> None:
-    n = drive.thresholds.deadlines
+    n = drive.thresholds.max_missed_deadlines
     for missed in (*[True] * (n - 1), False, *[True] * (n - 1), enough):
         drive.next(missed=missed)
 
 
 def held(drive: Drive, enough: bool) -> None:
-    for _ in range(drive.thresholds.deadlines):
+    for _ in range(drive.thresholds.max_missed_deadlines):
         drive.next(missed=True)
     start = drive.now
     assert drive.state == "hold"
-    last = drive.thresholds.hold - (drive.thresholds.recover + 1) * drive.tick
+    last = drive.thresholds.max_hold - (drive.thresholds.recovery_ticks + 1) * drive.tick
     while drive.state == "hold" and (enough or drive.now - start < last):
         drive.next(missed=True)
-    assert not enough or drive.now - start <= drive.thresholds.hold + 1.5 * drive.tick
+    assert not enough or drive.now - start <= drive.thresholds.max_hold + 1.5 * drive.tick
     while drive.state == "hold":
         drive.next()
 
 
 def mode(drive: Drive, enough: bool) -> None:
-    n = round(drive.thresholds.obey / drive.tick)
+    n = round(drive.thresholds.max_mode_mismatch / drive.tick)
     for _ in range(n + 1 if enough else n - 1):
         drive.mode = "idle"
         drive.next()
@@ -289,7 +289,7 @@ def mode(drive: Drive, enough: bool) -> None:
 
 def follow(drive: Drive, enough: bool) -> None:
     """This one is about the end of the ramp."""
-    away = drive.thresholds.follow + (JUST if enough else -JUST)
+    away = drive.thresholds.max_ramp_error + (JUST if enough else -JUST)
     drive.__init__(drive.contract.robot, drive.default + away * (np.arange(len(drive.default)) == 1), moves=False)
     drive.step()
     while drive.state == "ramp":

@@ -8,9 +8,9 @@ import itertools
 import numpy as np
 
 from isthmus.robots import get_robot
-from isthmus.sim.features import body_reader
-from isthmus.sim.learned import Ensemble, Learned
-from isthmus.sim.unit import Unit
+from isthmus.sim.physics.force_features import body_force_features
+from isthmus.sim.physics.learned_force import Ensemble, LearnedForce
+from isthmus.sim.physics.unit_physics import UnitPhysics
 
 
 def ensemble(features: int, outputs: int, seed: int = 0, members: int = 3, unit: float = 0.1) -> Ensemble:
@@ -33,13 +33,13 @@ def whole(name: str, seed: int = 0, unit: float = 0.1):
     """A robot with a force on all of its joints."""
     robot = get_robot(name)
     joints = tuple(robot.model.joint(j).name for j in range(robot.model.njnt))
-    reader = body_reader(robot, robot.model, joints)
+    reader = body_force_features(robot, robot.model, joints)
     net = ensemble(len(reader.labels), len(reader.dofs), seed, unit=unit)
-    return dataclasses.replace(robot, unit=Unit(learned=(Learned("body", joints, net),)))
+    return dataclasses.replace(robot, unit=UnitPhysics(learned_forces=(LearnedForce("body", joints, net),)))
 
 
 def driven(name: str, seed: int = 1, unit: float = 0.1):
     robot = get_robot(name)
     labels = robot.contract.target.labels[::2]
-    force = Learned("motor", labels, ensemble(6, 1, seed, unit=unit), 2, 0.006)
-    return dataclasses.replace(robot, unit=Unit(learned=(force,)))
+    force = LearnedForce("motor", labels, ensemble(6, 1, seed, unit=unit), 2, 0.006)
+    return dataclasses.replace(robot, unit=UnitPhysics(learned_forces=(force,)))

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto, helper
 
-from isthmus.deploy import wire
-from isthmus.deploy.controller import Manifest, save
-from isthmus.deploy.link import Command, Packet
-from isthmus.deploy.links.zenoh_link import ZenohLink
-from isthmus.files import content_hash
+from isthmus.core.files import content_hash
+from isthmus.deploy.controller import Manifest, save_controller
+from isthmus.deploy.links import wire
+from isthmus.deploy.links.link import Command, Packet
+from isthmus.deploy.links.zenoh import ZenohLink
 from isthmus.sim.robot import Robot
 
 SPEED = 0.5
@@ -51,7 +51,7 @@ def constant(robot: Robot, path: Path) -> Path:
     manifest = Manifest(
         "constant", contract, ("joint_pos",), (), {}, robot.default, robot.model_hash, none, none, none, content_hash(data)
     )
-    save(path, manifest, data)
+    save_controller(path, manifest, data)
     return path
 
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from isthmus.data.episode import Episode
-from isthmus.data.recording import Writer
+from isthmus.data.mcap.writer import EpisodeWriter
+from isthmus.deploy.command_schedule import CommandSchedule
 from isthmus.deploy.controller import Controller
-from isthmus.deploy.guard import STATES
-from isthmus.deploy.link import Packet
-from isthmus.deploy.links.inprocess import Body, InProcess
-from isthmus.deploy.operator import Operator
-from isthmus.deploy.preflight import Check, Flight, preflight
+from isthmus.deploy.guard.guard import GUARD_STATES
+from isthmus.deploy.links.in_process import InProcessLink, RobotBody
+from isthmus.deploy.links.link import Packet
+from isthmus.deploy.preflight import Check, PreparedRobot, preflight
 from isthmus.deploy.recorder import Recorder
-from isthmus.deploy.runtime import STATUS, Loop, Outcome
+from isthmus.deploy.runtime import STATUS_COLUMNS, ControlLoop, RunResult
 from support.contracts import contracts
 from support.controllers import counting
 from support.fake_bodies import PERIOD, StandIn
@@ -36,9 +36,9 @@ def counter(name: str = "go1", signal: str = "", model_hash: str = "m" * 64) -> 
     return counting(contract, default, signal, GAIN, model_hash)
 
 
-def ready(controller: Controller, link, operator: Operator | None = None) -> tuple[Flight, list[Check]]:
+def ready(controller: Controller, link, operator: CommandSchedule | None = None) -> tuple[PreparedRobot, list[Check]]:
     """Preflight that is expected to pass."""
-    asked = (operator or Operator(controller.manifest.operator)).at(0.0)
+    asked = (operator or CommandSchedule(controller.manifest.operator)).values_at(0.0)
     checks, flight = preflight(controller, link, asked)
     assert flight is not None, [c for c in checks if not c.ok]
     return flight, checks
@@ -46,23 +46,25 @@ def ready(controller: Controller, link, operator: Operator | None = None) -> tup
 
 def fly(
     controller: Controller,
-    body: Body,
+    body: RobotBody,
     seconds: float,
     path: Path | io.BytesIO | None = None,
     commands: tuple[str, ...] = (),
-    link: Callable[[Body], InProcess] = InProcess,
+    link: Callable[[RobotBody], InProcessLink] = InProcessLink,
     stopping: Callable[[], str] = lambda: "",
-) -> tuple[Outcome, Loop]:
+) -> tuple[RunResult, ControlLoop]:
     """Preflight and run."""
-    made, operator = link(body), Operator(controller.manifest.operator, commands)
+    made, operator = link(body), CommandSchedule(controller.manifest.operator, commands)
     flight, _ = ready(controller, made, operator)
-    recorder = path and Recorder(Writer(path, flight.identity.contract, controller.manifest.operator, STATUS, {}))
-    loop = Loop(controller, made, flight, operator, recorder or None)
+    recorder = path and Recorder(
+        EpisodeWriter(path, flight.identity.contract, controller.manifest.operator, STATUS_COLUMNS, {})
+    )
+    loop = ControlLoop(controller, made, flight, operator, recorder or None)
     return loop.run(seconds, stopping), loop
 
 
 def states(episode: Episode) -> list[str]:
-    return [STATES[int(i)] for i in episode.status["state"]]
+    return [GUARD_STATES[int(i)] for i in episode.status["state"]]
 
 
 def changes(names: list[str]) -> list[str]:

@@ -9,24 +9,24 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from isthmus.data.contract import Law, Signal
+from isthmus.core.files import content_hash
+from isthmus.data.contract import AffineFeedback, Signal
 from isthmus.data.episode import Episode
-from isthmus.data.recording import write
-from isthmus.deploy.controller import Controller, Manifest, save, unpack
-from isthmus.files import content_hash
-from isthmus.gap.residual import Components, Residual
-from isthmus.gap.segments import cut
-from isthmus.gap.tracks import tracks
-from isthmus.identify.plant import lived, waves
-from isthmus.identify.twin import Twin
+from isthmus.data.mcap.writer import write_episode
+from isthmus.deploy.controller import Controller, Manifest, save_controller, unpack_controller
+from isthmus.real2sim.prepare.segments import cut
+from isthmus.real2sim.prepare.tracks import to_tracks
+from isthmus.real2sim.residual.residual import Components, ParameterResidual
 from isthmus.robots import get_robot
-from isthmus.sim.engine import Engine
+from isthmus.robots.twin import Twin
 from isthmus.sim.reality import Reality
-from isthmus.sim.reality.engine import RealEngine
+from isthmus.sim.reality.simulation import RealSimulation
 from isthmus.sim.robot import Robot
+from isthmus.sim.simulate_recording import random_multisine, record_engine
+from isthmus.sim.simulation import Simulation
 
 
-def following(robot: Robot, targets: np.ndarray, law: Law, path: Path, task: str = "") -> Controller:
+def following(robot: Robot, targets: np.ndarray, law: AffineFeedback, path: Path, task: str = "") -> Controller:
     """Plays targets, (T, m), with a law's answer to the signals on top; saved at `path`."""
     contract = robot.contract
     number = lambda name, x, kind=np.float32: numpy_helper.from_array(np.asarray(x, kind), name)
@@ -69,28 +69,28 @@ def following(robot: Robot, targets: np.ndarray, law: Law, path: Path, task: str
         run_hash="",
         graph_hash=content_hash(onnx),
     )
-    save(path, manifest, onnx)
+    save_controller(path, manifest, onnx)
     return Controller.load(path)
 
 
 def recorded(robot: Robot, controller: Controller, e: np.ndarray, ticks: int, seed: int) -> Episode:
     """What one world, e, records with the controller in the loop."""
-    engine, slices = Engine(robot, 1, threads=1), robot.contract.slices()
-    engine.apply(e[None], engine.all)
-    engine.reset(engine.all)
+    engine, slices = Simulation(robot, 1, threads=1), robot.contract.slices()
+    engine.apply(e[None], engine.all_ids)
+    engine.reset(engine.all_ids)
     controller.reset()
 
     def drive(tick: int, y: np.ndarray) -> np.ndarray:
         return controller.tick({name: y[0, slices[name]] for name in controller.manifest.inputs})[None].astype(float)
 
-    return lived(engine, drive, ticks, np.random.default_rng(seed))
+    return record_engine(engine, drive, ticks, np.random.default_rng(seed))
 
 
 def commanded(robot: Robot, targets: np.ndarray, dead: float, path: Path) -> tuple[Controller, Signal]:
     """Plays targets, (T, 1), and adds a command, but for its first `dead` to either side."""
     contract, push = robot.contract, Signal("command", "N·m", ("push",), low=(-1.0,), high=(1.0,))
-    played = following(robot, targets, Law((0.0,), {"joint_pos": ((0.0,),)}), path)
-    model = onnx.load_from_string(unpack(path.read_bytes(), str(path))[1])
+    played = following(robot, targets, AffineFeedback((0.0,), {"joint_pos": ((0.0,),)}), path)
+    model = onnx.load_from_string(unpack_controller(path.read_bytes(), str(path))[1])
     graph = model.graph
     graph.input.append(helper.make_tensor_value_info("command", TensorProto.FLOAT, [1, 1]))
     graph.initializer.append(numpy_helper.from_array(np.array([[dead]], np.float32), "dead"))
@@ -112,13 +112,13 @@ def commanded(robot: Robot, targets: np.ndarray, dead: float, path: Path) -> tup
     data = model.SerializeToString()
     manifest = replace(played.manifest, operator=(push,), graph_hash=content_hash(data))
     assert contract.target.size == 1
-    save(path, manifest, data)
+    save_controller(path, manifest, data)
     return Controller.load(path), push
 
 
-def residual_of(robot, episode: Episode, names=(), ticks: int = 20, noise: float = 1e-3) -> Residual:
-    found = tracks([episode], robot.contract, 1.0 / robot.contract.rate)
-    return Residual(robot, cut(found, robot, ticks), np.full(len(Components(robot.contract)), noise), names, threads=1)
+def residual_of(robot, episode: Episode, names=(), ticks: int = 20, noise: float = 1e-3) -> ParameterResidual:
+    found = to_tracks([episode], robot.contract, 1.0 / robot.contract.rate)
+    return ParameterResidual(robot, cut(found, robot, ticks), np.full(len(Components(robot.contract)), noise), names, threads=1)
 
 
 SECONDS = 8.0
@@ -128,15 +128,17 @@ def swung(folder: Path) -> Path:
     """p.controller, swing.mcap and desk.twin in a folder: a weak motor with play in its gear."""
     robot = get_robot("pendulum")
     tick, slices = 1.0 / robot.contract.rate, robot.contract.slices()
-    law = Law((0.0,), {"joint_pos": ((0.0,),), "joint_vel": ((0.0,),)})
-    controller = following(robot, waves(robot, SECONDS, 3, 0.4), law, folder / "p.controller")
+    law = AffineFeedback((0.0,), {"joint_pos": ((0.0,),), "joint_vel": ((0.0,),)})
+    controller = following(robot, random_multisine(robot, SECONDS, 3, 0.4), law, folder / "p.controller")
     reality = Reality.from_dict({"robot": "pendulum", "params": {"strength": 0.6}, "unmodelled": {"backlash": 0.1}})
     controller.reset()
 
     def drive(t: int, y: np.ndarray) -> np.ndarray:
         return controller.tick({name: y[0, slices[name]] for name in controller.manifest.inputs})[None].astype(float)
 
-    episode = lived(RealEngine(robot, reality, 1, tick=tick), drive, round(SECONDS / tick), np.random.default_rng(1))
-    write(folder / "swing.mcap", episode)
+    episode = record_engine(
+        RealSimulation(robot, reality, 1, tick=tick), drive, round(SECONDS / tick), np.random.default_rng(1)
+    )
+    write_episode(folder / "swing.mcap", episode)
     Twin("pendulum", robot.model_hash, robot.prior).save(folder / "desk.twin")
     return folder

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.data.contract import Contract, Safety, Signal
-from isthmus.sim.engine import Engine
-from isthmus.sim.reality import RealEngine, Reality
-from isthmus.sim.reality.engine import PERIOD
-from isthmus.sim.robot import Motors, Robot
+from isthmus.sim.reality import Reality, RealSimulation
+from isthmus.sim.reality.simulation import PACKET_PERIOD
+from isthmus.sim.robot import MotorParams, Robot
+from isthmus.sim.simulation import Simulation
 from isthmus.world import Belief, Param, Space
 
 LINK, ROTOR, SPRING = 0.05, 0.01, 5.0
@@ -23,20 +23,21 @@ def wheel(drive: str = "effort", spring: float = 0.0, **motors) -> Robot:
     signals = (Signal("joint_pos", "rad", ("axle",)), Signal("joint_vel", "rad/s", ("axle",)))
     space = Space((Param("friction", "N·m", 0.0, 0.0, 5.0, ("motor:axle/coulomb",)),))
     return Robot(
-        name="wheel", xml=xml, sources={"joint_pos": "qpos", "joint_vel": "qvel"}, motors=Motors(drive, **motors), space=space,
+        name="wheel", xml=xml, sources={"joint_pos": "qpos", "joint_vel": "qvel"}, motors=MotorParams(drive, **motors),
+        space=space,
         contract=Contract("wheel", 50.0, signals, Signal("torque", "N·m", ("axle",)), safety=Safety(effort=(3.0,))),
         prior=Belief(space), home=(0.0,), default=(0.0,), substeps=4,
     )  # fmt: skip
 
 
 def real(
-    robot: Robot, params: dict | None = None, n: int = 1, compiled: bool = True, tick: float = PERIOD, **law
-) -> RealEngine:
+    robot: Robot, params: dict | None = None, n: int = 1, compiled: bool = True, tick: float = PACKET_PERIOD, **law
+) -> RealSimulation:
     reality = Reality.from_dict({"robot": robot.name, "params": params or {}, "unmodelled": law})
-    return RealEngine(robot, reality, n, threads=1, compiled=compiled, tick=tick)
+    return RealSimulation(robot, reality, n, threads=1, native_motor_law=compiled, tick=tick)
 
 
-def run(engine: Engine, target, seconds: float) -> np.ndarray:
+def run(engine: Simulation, target, seconds: float) -> np.ndarray:
     """Drive for some time; every tick's (qpos, qvel) of the first world."""
     rows = []
     for _ in range(round(seconds / engine.tick)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from isthmus.tasks import get_task
+from isthmus.tasks.catalogue import get_task
 
 PENDULUM = "pendulum/swingup"
 

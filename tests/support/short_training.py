@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from isthmus.data.contract import Law
-from isthmus.learn.ppo import PPO
+from isthmus.data.contract import AffineFeedback
+from isthmus.learn.algorithms.ppo import PPOConfig
 
-SMALL = PPO(worlds=8, ticks=8, minibatch=32, hidden=(16,), critic_hidden=(16,))
-PENDULUM = Law((0.1,), {"joint_vel": ((-0.4,),), "joint_pos:angle": ((3.0, 0.5),)})
+SMALL = PPOConfig(worlds=8, rollout_ticks=8, minibatch_size=32, hidden=(16,), critic_hidden=(16,))
+PENDULUM = AffineFeedback((0.1,), {"joint_vel": ((-0.4,),), "joint_pos:angle": ((3.0, 0.5),)})
 FILE = 'robot = "pendulum"\nconstant = [0.1]\n[gains]\njoint_vel = [[-0.4]]\n"joint_pos:angle" = [[3.0, 0.5]]\n'
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from isthmus.cli.main import main
-from isthmus.data.store import Store, lists
+from isthmus.data.store import Store, episode_lists
 
 N = 600
 
@@ -24,7 +24,9 @@ def worlds(path: Path, n: int = N, seed: int = 0) -> dict[str, np.ndarray]:
         "e.friction": rng.uniform(0.2, 1, n),
         "metrics.power": rng.random(n),
     }
-    lists.write_list(path, {"source": "sim", "robot": "go1", "run": "a" * 64, "belief": "b" * 64, "seed": seed}, columns)
+    episode_lists.write_episode_list(
+        path, {"source": "sim", "robot": "go1", "run": "a" * 64, "belief": "b" * 64, "seed": seed}, columns
+    )
     return columns
 
 

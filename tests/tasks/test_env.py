@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from isthmus.sim.reality import Reality
-from isthmus.tasks import TASKS, get_task
-from isthmus.tasks.curriculum import Curriculum
+from isthmus.tasks.catalogue import TASKS, get_task
 from isthmus.tasks.env import Env
-from isthmus.tasks.task import Level, Task, Term
+from isthmus.tasks.samplers.curriculum import Curriculum
+from isthmus.tasks.task import Level, RewardTerm, Task
 
 N = 8
 
@@ -40,8 +40,8 @@ def test_the_reward_is_the_sum_of_terms_times_weight_times_tick(task):
 
     def watched(s):
         value = sum(t.weight * t.value(s) for t in task.rewards) / task.robot.contract.rate
-        value = value.clamp_min(0) if task.positive else value
-        wanted.append(value + sum(f.weight * f.value(s).float() for f in task.failures))
+        value = value.clamp_min(0) if task.only_positive_rewards else value
+        wanted.append(value + sum(f.weight * f.value(s).float() for f in task.terminations))
         return task.score(s)
 
     steps = run(Env(replace(task, score=watched), N, seed=1), 10)
@@ -52,76 +52,82 @@ def test_the_reward_is_the_sum_of_terms_times_weight_times_tick(task):
 @pytest.mark.parametrize("positive", [True, False])
 def test_falling_early_never_pays(task, positive):
     """Where rewards are clipped at zero, living on under costs is no worse than ending; failures still cost."""
-    costs = (Term("cost", -5.0, lambda s: torch.ones(N)),)
-    failures = (Term("odd", -2.0, lambda s: torch.arange(N) % 2 == 1),)
-    step = run(Env(replace(task, rewards=costs, failures=failures, positive=positive), N), 1)[0]
+    costs = (RewardTerm("cost", -5.0, lambda s: torch.ones(N)),)
+    failures = (RewardTerm("odd", -2.0, lambda s: torch.arange(N) % 2 == 1),)
+    step = run(Env(replace(task, rewards=costs, terminations=failures, only_positive_rewards=positive), N), 1)[0]
     lived = 0.0 if positive else -5.0 / task.robot.contract.rate
     assert step.reward[::2].tolist() == pytest.approx([lived] * 4)
     assert step.reward[1::2].tolist() == pytest.approx([lived - 2] * 4)
 
 
 def test_an_episode_times_out_after_its_length_and_not_before(task):
-    calm = replace(short(task), failures=())
+    calm = replace(short(task), terminations=())
     env = Env(calm, N, seed=2, training=False)
     for k, step in enumerate(run(env, 30), start=1):
         assert step.timed_out.all() == (k % 12 == 0)
         assert step.timed_out.any() == (k % 12 == 0)
-        assert not step.failed.any()
-        assert step.last_critic.shape == ((N if k % 12 == 0 else 0), env.critic_size)
+        assert not step.terminated.any()
+        assert step.final_critic.shape == ((N if k % 12 == 0 else 0), env.critic_size)
 
 
 def test_a_failure_ends_an_episode_and_is_no_time_out(task):
     def odd_ones_late(s):
-        return (torch.arange(N) % 2 == 1) & (s.time > 4.5 * env.engine.tick)
+        return (torch.arange(N) % 2 == 1) & (s.time > 4.5 * env.sim.tick)
 
-    base = replace(short(task), failures=())
-    env = Env(replace(base, failures=(Term("late", -7.0, odd_ones_late),)), N, seed=3, training=False)
+    base = replace(short(task), terminations=())
+    env = Env(replace(base, terminations=(RewardTerm("late", -7.0, odd_ones_late),)), N, seed=3, training=False)
     steps = run(env, 12)
     for k, step in enumerate(steps, start=1):
         odd = torch.arange(N) % 2 == 1
-        assert step.failed.tolist() == (odd & (k % 5 == 0)).tolist()
+        assert step.terminated.tolist() == (odd & (k % 5 == 0)).tolist()
         assert step.timed_out.tolist() == (~odd & (k == 12)).tolist()
-        assert (step.reward[step.failed] < -6).all()
-    assert steps[4].finished["length"] == pytest.approx(5 * env.engine.tick)
+        assert (step.reward[step.terminated] < -6).all()
+    assert steps[4].finished["length"] == pytest.approx(5 * env.sim.tick)
     assert steps[4].finished["failed"].all()
-    assert steps[11].finished["length"] == pytest.approx(12 * env.engine.tick)
+    assert steps[11].finished["length"] == pytest.approx(12 * env.sim.tick)
     assert not steps[11].finished["failed"].any()
 
 
 def test_the_last_tick_counts_as_a_failure_when_it_is_one(task):
-    env = Env(replace(short(task), failures=(Term("all", 0.0, lambda s: torch.ones(N, dtype=torch.bool)),)), N, training=False)
-    env.age[:] = 11
+    env = Env(
+        replace(short(task), terminations=(RewardTerm("all", 0.0, lambda s: torch.ones(N, dtype=torch.bool)),)),
+        N,
+        training=False,
+    )
+    env.episode_ticks[:] = 11
     step = run(env, 1)[0]
-    assert step.failed.all()
+    assert step.terminated.all()
     assert not step.timed_out.any()
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_statistics_of_an_episode_are_means_over_its_own_ticks(task, training):
     """A score of one everywhere is a score of one, also in first episodes that start in the middle."""
-    ones = replace(short(task), score=lambda s: torch.ones(N), failures=(), metrics={"two": lambda s: torch.full((N,), 2.0)})
+    ones = replace(
+        short(task), score=lambda s: torch.ones(N), terminations=(), metrics={"two": lambda s: torch.full((N,), 2.0)}
+    )
     env = Env(ones, N, seed=4, training=training)
-    left = 12 - env.age.clone()
+    left = 12 - env.episode_ticks.clone()
     for k, step in enumerate(run(env, 12), start=1):
         if step.timed_out.any():
             assert step.finished["score"] == pytest.approx(1.0)
             assert step.finished["two"] == pytest.approx(2.0)
             ends = left[step.timed_out] == k
-            assert step.finished["length"][ends.numpy()] == pytest.approx(k * env.engine.tick)
+            assert step.finished["length"][ends.numpy()] == pytest.approx(k * env.sim.tick)
 
 
 def test_ticks_lost_to_a_failure_count_as_zero(task):
-    failing = Term("now", 0.0, lambda s: s.time > 2.5 * env.engine.tick)
-    env = Env(replace(short(task), score=lambda s: torch.ones(N), failures=(failing,)), N, training=False)
+    failing = RewardTerm("now", 0.0, lambda s: s.time > 2.5 * env.sim.tick)
+    env = Env(replace(short(task), score=lambda s: torch.ones(N), terminations=(failing,)), N, training=False)
     assert run(env, 3)[-1].finished["score"] == pytest.approx(3 / 12)
 
 
 def test_first_episodes_have_random_lengths_in_training_only(task):
-    ages = Env(task, 64, seed=5).age
+    ages = Env(task, 64, seed=5).episode_ticks
     assert len(set(ages.tolist())) > 20
     assert ages.min() >= 0
     assert ages.max() < round(task.episode * task.robot.contract.rate)
-    assert (Env(task, 4, seed=5, training=False).age == 0).all()
+    assert (Env(task, 4, seed=5, training=False).episode_ticks == 0).all()
 
 
 # Commands --------------------------------------------------------------------------------------------------------------
@@ -143,29 +149,31 @@ def test_commands_stay_inside_their_limits_scaled_by_the_level(name):
         moving = env.command[env.command.abs().sum(1) > 0]
         assert (moving.max(0).values > (low + 0.9 * (high - low)) * scale).all()
         still = 1 - len(moving) / 256
-        assert still == pytest.approx(task.command.still, abs=4 * (0.25 / 256) ** 0.5)
+        assert still == pytest.approx(task.command.zero_fraction, abs=4 * (0.25 / 256) ** 0.5)
 
 
 @pytest.mark.parametrize("name", COMMANDED)
 def test_commands_hold_for_their_time_and_for_the_episode_in_evaluation(name):
     task = get_task(name)
     low, high = 0.2, 0.5
-    fast = replace(task, failures=(), episode=3 * high, command=replace(task.command, still=0.0, hold=(low, high)))
+    fast = replace(
+        task, terminations=(), episode=3 * high, command=replace(task.command, zero_fraction=0.0, resample_interval=(low, high))
+    )
     env = Env(fast, 4, seed=7)
-    env.age[:] = 0
+    env.episode_ticks[:] = 0
     changes: list[list[float]] = [[0.0] for _ in range(4)]
     before = env.command.clone()
-    ticks = round(2.2 * high / env.engine.tick)
+    ticks = round(2.2 * high / env.sim.tick)
     for k in range(1, ticks):
         env.step(env.default.repeat(4, 1))
         for i in torch.nonzero((env.command != before).any(1))[:, 0].tolist():
-            changes[i].append(k * env.engine.tick)
+            changes[i].append(k * env.sim.tick)
         before = env.command.clone()
     for times in changes:
         gaps = np.diff(times)
         assert len(gaps) >= 2
-        assert gaps.min() >= low - env.engine.tick
-        assert gaps.max() <= high + 2 * env.engine.tick
+        assert gaps.min() >= low - env.sim.tick
+        assert gaps.max() <= high + 2 * env.sim.tick
     quiet = Env(fast, 4, seed=7, training=False)
     before = quiet.command.clone()
     run(quiet, 40)
@@ -192,7 +200,7 @@ def test_go1_cannot_sense_its_linear_velocity():
 def test_the_critic_sees_e_in_unit_coordinates(task):
     env = Env(task, N, training=False)
     e = env.critic()[:, -len(task.robot.space) :]
-    assert torch.allclose(e, torch.from_numpy(task.robot.space.unit(env.engine.e) * 2 - 1).float())
+    assert torch.allclose(e, torch.from_numpy(task.robot.space.unit(env.sim.e) * 2 - 1).float())
     assert e.abs().max() <= 1
     assert env.critic().shape == (N, env.critic_size) == (N, sum(len(labels) for labels, _ in env.critic_labels()))
 
@@ -200,7 +208,7 @@ def test_the_critic_sees_e_in_unit_coordinates(task):
 def test_a_critic_that_is_not_told_e_does_not_see_it(task):
     env = Env(task, 4, seed=1)
     told = env.critic()
-    env.critic_told = False
+    env.critic_sees_e = False
     assert env.critic_size == env.critic().shape[1] == told.shape[1] - len(task.robot.space)
     assert torch.equal(env.critic(), told[:, : env.critic_size])
 
@@ -210,7 +218,7 @@ def test_what_the_critic_sees_of_a_world_does_not_depend_on_the_others(task):
     env = Env(task, N, seed=8)
     for _ in run(env, 25):
         seen = env.critic()
-        env.state_now = env.read()
+        env.true_state = env.read_state()
         assert torch.equal(env.critic(), seen)
 
 
@@ -218,12 +226,12 @@ def test_one_value_of_e_per_world_can_be_given(task):
     e = task.robot.prior.sample(np.random.default_rng(0), N)
     env = Env(short(task), N, e=e)
     run(env, 15)
-    assert np.array_equal(env.engine.e, e)
+    assert np.array_equal(env.sim.e, e)
 
 
 def test_the_same_seed_gives_the_same_run_on_any_number_of_threads(task):
     a, b = (run(Env(task, N, seed=9, threads=t), 6) for t in (1, 2))
-    assert all(torch.equal(x.reward, y.reward) and torch.equal(x.failed, y.failed) for x, y in zip(a, b, strict=True))
+    assert all(torch.equal(x.reward, y.reward) and torch.equal(x.terminated, y.terminated) for x, y in zip(a, b, strict=True))
     c = run(Env(task, N, seed=10), 6)
     assert not all(torch.equal(x.reward, y.reward) for x, y in zip(a, c, strict=True))
 
@@ -236,8 +244,14 @@ def outcome(env: Env, ticks: int, seed: int) -> list[torch.Tensor]:
     for _ in range(ticks):
         seen += [*env.signals().values(), env.critic()]
         step = env.step(targets_of(env, g, 0.3))
-        seen += [step.reward, step.failed, step.timed_out, step.last_critic, torch.from_numpy(np.array(step.finished["score"]))]
-    return [*seen, torch.tensor(env.curriculum.index), torch.tensor(env.worlds_lost)]
+        seen += [
+            step.reward,
+            step.terminated,
+            step.timed_out,
+            step.final_critic,
+            torch.from_numpy(np.array(step.finished["score"])),
+        ]
+    return [*seen, torch.tensor(env.curriculum.index), torch.tensor(env.diverged_worlds)]
 
 
 def test_a_restored_environment_continues_bit_for_bit(task):
@@ -245,7 +259,7 @@ def test_a_restored_environment_continues_bit_for_bit(task):
     levels = (replace(task.levels[0], score=-9.0), replace(task.levels[-1], name="next"))
     hurried = replace(short(task, 15), levels=levels)
     if task.command is not None:
-        hurried = replace(hurried, command=replace(task.command, hold=(0.05, 0.2)))
+        hurried = replace(hurried, command=replace(task.command, resample_interval=(0.05, 0.2)))
     env = Env(hurried, N, seed=11)
     env.curriculum.window = 10
     run(env, 9)
@@ -266,7 +280,7 @@ def test_saved_state_is_plain_arrays(task):
     for name, value in env.state().items():
         assert isinstance(value, np.ndarray), name
         assert value.dtype != object, name
-    assert not any(np.shares_memory(v, env.engine.batch.state) for v in env.state().values())
+    assert not any(np.shares_memory(v, env.sim.batch.state) for v in env.state().values())
 
 
 # Curriculum ------------------------------------------------------------------------------------------------------------
@@ -284,7 +298,7 @@ def test_the_curriculum_moves_only_when_ready_and_never_back():
     assert c.index == 0
     assert c.record(np.full(10, 0.7), at(0, 10))
     assert c.level.name == "b"
-    assert len(c.recent) == 0, "what was reached at the last level does not count"
+    assert len(c.recent_scores) == 0, "what was reached at the last level does not count"
     assert not c.record(np.ones(50), at(0, 50)), "nor does an episode that began there"
     for _ in range(9):
         c.record(np.zeros(10), at(1, 10))
@@ -310,9 +324,9 @@ def test_levels_widen_belief_and_disturbance(task):
     env = Env(task, 2)
     for index, level in enumerate(task.levels):
         env.curriculum.index = index
-        env._level_changed()
+        env._apply_level()
         assert env.belief.hash == task.robot.prior.scaled(level.width).hash
-        assert env.disturber.config == task.disturbance.scaled(level.disturbance)
+        assert env.disturbances.config == task.disturbance.scaled(level.disturbance)
     assert env.belief.hash == task.robot.prior.hash
     assert Env(task, 2, training=False).curriculum.index == len(task.levels) - 1
 
@@ -321,21 +335,21 @@ def test_levels_widen_belief_and_disturbance(task):
 
 
 def test_a_world_that_blows_up_fails_alone_and_is_counted(task, tmp_path):
-    env = Env(replace(task, failures=()), N, seed=12, training=False, dumps=tmp_path)
+    env = Env(replace(task, terminations=()), N, seed=12, training=False, dump_folder=tmp_path)
     run(env, 3)
-    env.engine.qvel[5] = np.nan
+    env.sim.qvel[5] = np.nan
     step = run(env, 1)[0]
-    assert step.failed.tolist() == [i == 5 for i in range(N)]
-    assert env.worlds_lost == 1
+    assert step.terminated.tolist() == [i == 5 for i in range(N)]
+    assert env.diverged_worlds == 1
     assert torch.isfinite(step.reward).all()
     assert torch.isfinite(env.critic()).all()
     assert all(torch.isfinite(v).all() for v in env.signals().values())
-    assert env.age[5] == 0
-    assert (env.age[:5] == 4).all()
+    assert env.episode_ticks[5] == 0
+    assert (env.episode_ticks[:5] == 4).all()
     assert len(list(tmp_path.iterdir())) == 1
     later = run(env, 3)
-    assert not any(s.failed.any() for s in later)
-    assert env.worlds_lost == 1
+    assert not any(s.terminated.any() for s in later)
+    assert env.diverged_worlds == 1
 
 
 def test_a_reality_takes_the_place_of_all_worlds():
@@ -344,18 +358,18 @@ def test_a_reality_takes_the_place_of_all_worlds():
     tables = {"params": {"payload": 0.3}, "unmodelled": {"backlash": 0.02}, "faults": {"flip": ["hinge"]}}
     reality = Reality.from_dict({"robot": "pendulum", **tables})
     env = Env(task, 4, training=False, reality=reality)
-    assert (env.engine.e == reality.e(task.robot)).all()
+    assert (env.sim.e == reality.e(task.robot)).all()
     for _ in range(20):
         env.step(torch.full((4, 1), 1.0))
     # The flipped motor pushed the other way, and the flipped encoder says that it did not.
-    turned = env.engine.qpos[:, 0]
+    turned = env.sim.qpos[:, 0]
     assert (turned < -0.05).all()
     assert (env.signals()["joint_pos"][:, 0].numpy() * turned < 0).all()
 
     # A task is about links, whatever rotors in their play do.
-    assert (env.engine.qpos[:, 0] != env.engine.qpos[:, 1]).all()
-    assert np.allclose(env.read().joint_pos[:, 0], env.engine.qpos[:, 0])
-    assert np.allclose(env.read().joint_vel[:, 0], env.engine.qvel[:, 0])
+    assert (env.sim.qpos[:, 0] != env.sim.qpos[:, 1]).all()
+    assert np.allclose(env.read_state().joint_pos[:, 0], env.sim.qpos[:, 0])
+    assert np.allclose(env.read_state().joint_vel[:, 0], env.sim.qvel[:, 0])
 
     start = np.zeros((4, len(task.robot.space))) + task.robot.space.nominal
     plain = Env(replace(task, start=None), 4, training=False, e=start)
@@ -363,4 +377,4 @@ def test_a_reality_takes_the_place_of_all_worlds():
     for _ in range(25):
         for world in (plain, empty):
             world.step(torch.full((4, 1), 0.5))
-    assert np.allclose(plain.engine.qpos, empty.engine.qpos, rtol=0.03)
+    assert np.allclose(plain.sim.qpos, empty.sim.qpos, rtol=0.03)

@@ -13,10 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from isthmus.learn.mirror import reflection
+from isthmus.learn.policies.symmetry import reflection
 from isthmus.robots.go1 import JOINTS, LEGS, go1
-from isthmus.tasks import TASKS, cartpole, crazyflie, pendulum, terms
-from isthmus.tasks.state import State, gravity_in, rotate_inverse
+from isthmus.tasks import terms
+from isthmus.tasks.catalogue import TASKS
+from isthmus.tasks.skills import balance, hover, swing_up
+from isthmus.tasks.state import State, gravity_in_body, rotate_inverse
 
 GO1 = go1()
 LOW, HIGH = torch.tensor(GO1.contract.target.low), torch.tensor(GO1.contract.target.high)
@@ -33,7 +35,7 @@ def rest(n: int = 1) -> State:
         qpos=qpos, qvel=z(18), joint_pos=joints, joint_vel=z(12), torque=z(12), target=joints, last_target=joints,
         older_target=joints, default=DEFAULT, limits=(LOW, HIGH), command=z(3), tick=0.02, time=z(), ground=z(),
         feet_pos=z(4, 3), last_feet_pos=z(4, 3), feet_ground=z(4), feet_force=z(4) + 30, last_feet_force=z(4) + 30,
-        air_time=z(4), joint_speed_before=z(12),
+        air_time=z(4), last_joint_vel=z(12),
     )  # fmt: skip
 
 
@@ -75,7 +77,7 @@ def mirrored(s: State) -> State:
     y = torch.tensor([1.0, -1.0, 1.0])
     qpos = torch.cat([s.qpos[:, :3] * y, s.quat * torch.tensor([1.0, -1, 1, -1]), joint(s.qpos[:, 7:])], dim=1)
     qvel = torch.cat([s.qvel[:, :3] * y, s.qvel[:, 3:6] * -y, joint(s.qvel[:, 6:])], dim=1)
-    moving = ("joint_pos", "joint_vel", "torque", "target", "last_target", "older_target", "joint_speed_before")
+    moving = ("joint_pos", "joint_vel", "torque", "target", "last_target", "older_target", "last_joint_vel")
     feet = ("feet_ground", "feet_force", "last_feet_force", "air_time")
     return dataclasses.replace(
         s, qpos=qpos, qvel=qvel, command=s.command * torch.tensor([1.0, -1, -1]),
@@ -144,7 +146,7 @@ def test_the_mirror_image_of_the_mirror_image_is_the_scene():
 def test_turning_into_the_body_frame_matches_mujoco():
     g = torch.Generator().manual_seed(1)
     q, v = torch.nn.functional.normalize(torch.randn(50, 4, generator=g)), torch.randn(50, 3, generator=g)
-    got, down = rotate_inverse(q, v), gravity_in(q)
+    got, down = rotate_inverse(q, v), gravity_in_body(q)
     for i in range(50):
         want, back = np.zeros(3), np.zeros(4)
         mujoco.mju_negQuat(back, q[i].double().numpy())
@@ -212,7 +214,7 @@ def test_height_is_measured_from_the_ground():
 def test_joint_acceleration_is_the_change_of_speed_per_tick():
     before, after = torch.zeros(1, 12), torch.zeros(1, 12)
     before[0, 3], after[0, 3] = 1.0, 1.4
-    assert terms.joint_acceleration(but(joint_vel=after, joint_speed_before=before)) == pytest.approx(20.0**2, rel=1e-4)
+    assert terms.joint_acceleration(but(joint_vel=after, last_joint_vel=before)) == pytest.approx(20.0**2, rel=1e-4)
 
 
 def test_action_rate_and_jerk_are_differences_of_targets():
@@ -323,11 +325,11 @@ def small(qpos, qvel=None, **changes) -> State:
 
 def test_a_raised_pendulum_is_upright_at_pi_whatever_the_turns():
     s = small([[0.0], [math.pi / 2], [math.pi], [-math.pi], [3 * math.pi]])
-    assert pendulum.raised(s) == pytest.approx([0, 0.5, 1, 1, 1], abs=1e-6)
-    assert pendulum.from_upright(s) == pytest.approx([math.pi, math.pi / 2, 0, 0, 0], abs=1e-5)
-    assert pendulum.balanced(s)[2:] == pytest.approx([1, 1, 1], abs=1e-6)
-    assert pendulum.balanced(s)[0] < 1e-9
-    left, right = pendulum.from_upright(small([[math.pi - 0.3]])), pendulum.from_upright(small([[math.pi + 0.3]]))
+    assert swing_up.height_fraction(s) == pytest.approx([0, 0.5, 1, 1, 1], abs=1e-6)
+    assert swing_up.upright_error(s) == pytest.approx([math.pi, math.pi / 2, 0, 0, 0], abs=1e-5)
+    assert swing_up.upright_score(s)[2:] == pytest.approx([1, 1, 1], abs=1e-6)
+    assert swing_up.upright_score(s)[0] < 1e-9
+    left, right = swing_up.upright_error(small([[math.pi - 0.3]])), swing_up.upright_error(small([[math.pi + 0.3]]))
     assert left == pytest.approx(right, abs=1e-5)
     assert left == pytest.approx(0.3, abs=1e-5)
 
@@ -335,18 +337,18 @@ def test_a_raised_pendulum_is_upright_at_pi_whatever_the_turns():
 def test_the_pendulums_energy_error_is_zero_on_the_way_up():
     """A pendulum released at rest from upright keeps its energy: what is not height is speed."""
     for q in (0.0, 1.0, 2.5, math.pi):
-        rate = math.sqrt(2 * pendulum.GRAVITY_TORQUE * (math.cos(q) + 1) / pendulum.INERTIA)
-        assert pendulum.energy_error(small([[q]], [[rate]])) == pytest.approx(0, abs=1e-5)
-    assert pendulum.energy_error(small([[0.0]])) == pytest.approx(1.0)
+        rate = math.sqrt(2 * swing_up.GRAVITY_TORQUE * (math.cos(q) + 1) / swing_up.INERTIA)
+        assert swing_up.energy_error(small([[q]], [[rate]])) == pytest.approx(0, abs=1e-5)
+    assert swing_up.energy_error(small([[0.0]])) == pytest.approx(1.0)
 
 
 def test_the_cart_and_pole_are_best_in_the_middle_and_lost_off_the_track():
     s = small([[0.0, 0.0], [0.0, 0.15], [1.0, 0.0], [-1.0, 0.15]])
-    assert cartpole.upright(s) == pytest.approx([1, math.exp(-1), 1, math.exp(-1)])
-    assert cartpole.centred(s) == pytest.approx([1, 1, math.exp(-1), math.exp(-1)])
-    assert cartpole.score(s) == pytest.approx([1, math.exp(-1), math.exp(-1), math.exp(-2)])
+    assert balance.upright_score(s) == pytest.approx([1, math.exp(-1), 1, math.exp(-1)])
+    assert balance.centre_score(s) == pytest.approx([1, 1, math.exp(-1), math.exp(-1)])
+    assert balance.balance_score(s) == pytest.approx([1, math.exp(-1), math.exp(-1), math.exp(-2)])
     gone = small([[2.39, 0.0], [2.41, 0.0], [-2.41, 0.0], [0.0, 0.99], [0.0, -1.01]])
-    assert cartpole.dropped(gone).tolist() == [False, True, True, False, True]
+    assert balance.fell_or_left_track(gone).tolist() == [False, True, True, False, True]
 
 
 def flying(place, quat=(1.0, 0.0, 0.0, 0.0), command=(0.0, 0.0, 1.5)) -> State:
@@ -354,19 +356,19 @@ def flying(place, quat=(1.0, 0.0, 0.0, 0.0), command=(0.0, 0.0, 1.5)) -> State:
 
 
 def test_hovering_is_best_at_the_place_and_falls_with_distance():
-    assert crazyflie.near(flying((0, 0, 1.5))) == 1
-    assert crazyflie.distance(flying((0.3, 0, 1.9))) == pytest.approx(0.5)
-    assert crazyflie.near(flying((0.4, 0, 1.5))) == pytest.approx(math.exp(-1))
-    assert crazyflie.lost(flying((0, 0, 0.04), command=(0, 0, 1.0)))
-    assert crazyflie.lost(flying((3.1, 0, 1.5)))
-    assert not crazyflie.lost(flying((1.0, 0, 1.5)))
+    assert hover.position_score(flying((0, 0, 1.5))) == 1
+    assert hover.distance(flying((0.3, 0, 1.9))) == pytest.approx(0.5)
+    assert hover.position_score(flying((0.4, 0, 1.5))) == pytest.approx(math.exp(-1))
+    assert hover.out_of_bounds(flying((0, 0, 0.04), command=(0, 0, 1.0)))
+    assert hover.out_of_bounds(flying((3.1, 0, 1.5)))
+    assert not hover.out_of_bounds(flying((1.0, 0, 1.5)))
 
 
 def test_the_heading_error_sees_yaw_and_not_tilt():
     def error(axis: int, angle: float) -> float:
         quat = [math.cos(angle / 2), 0.0, 0.0, 0.0]
         quat[1 + axis] = math.sin(angle / 2)
-        return crazyflie.heading_error(flying((0, 0, 1.5), quat)).item()
+        return hover.heading_error(flying((0, 0, 1.5), quat)).item()
 
     for angle in (-2.0, 0.5, 1.2, math.pi):
         assert error(2, angle) == pytest.approx(1 - math.cos(angle), abs=1e-5)
@@ -376,5 +378,5 @@ def test_the_heading_error_sees_yaw_and_not_tilt():
 
 def test_flying_costs_speed_and_spin():
     s = small([[0, 0, 1.5, 1, 0, 0, 0]], [[1.0, -2.0, 2.0, 0.5, 0.0, 0.0]], command=[[0, 0, 1.5]])
-    assert crazyflie.speed(s) == pytest.approx(9.0)
-    assert crazyflie.spin(s) == pytest.approx(0.25)
+    assert hover.squared_speed(s) == pytest.approx(9.0)
+    assert hover.squared_turn_rate(s) == pytest.approx(0.25)

@@ -12,15 +12,23 @@ import pytest
 import torch
 
 from isthmus.cli.main import main
+from isthmus.core.errors import BadInput, Interrupted
+from isthmus.deploy.batch_controller import BatchController
 from isthmus.deploy.controller import Controller
-from isthmus.deploy.crowd import Crowd
-from isthmus.deploy.fit import Fit
-from isthmus.errors import BadInput, Interrupted
-from isthmus.tasks import get_task
+from isthmus.deploy.signal_map import SignalMap
+from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.env import Env
-from isthmus.validate import campaign, certificate, history, judge, protocol, real, trials
-from isthmus.validate.protocol import Forces, Ground, Numbers, Protocol, Stage
-from isthmus.validate.worlds import check_fits, default_protocol, family
+from isthmus.validation import (
+    certificate,
+    measured_success,
+    prediction_agreement,
+    protocol,
+    robot_trials,
+    simulated_episodes,
+    simulated_trials,
+)
+from isthmus.validation.protocol import ParameterChange, Protocol, Stage, StageForces, StageGround
+from isthmus.validation.stage import check_protocol_fits, default_protocol, set_up_stage
 from isthmus.world import Belief
 from support.controllers import Gains, counting, swing_up
 
@@ -65,43 +73,50 @@ def said(capsys, *args: str) -> tuple[int, dict]:
 )
 def test_shipped_protocols_fit_their_robots(name, task):
     """Every stage makes worlds inside the hard bounds, and leaves nothing out on the robots that it is made for."""
-    own, task = protocol.load(name), get_task(task)
-    check_fits(own, task.robot)
+    own, task = protocol.load_protocol(name), get_task(task)
+    check_protocol_fits(own, task.robot)
     assert default_protocol(task.robot) == name
     for stage in own.stages:
-        found = family(stage, task, task.robot.prior)
-        task.robot.space.check(found.draw(np.random.default_rng(0), 50))
+        found = set_up_stage(stage, task, task.robot.prior)
+        task.robot.space.check(found.sample_worlds(np.random.default_rng(0), 50))
         assert stage.steps
-        assert found.left_out == () or name == "bench"
-        for pattern, (names, change) in found.numbers.items():
-            e = found.draw(np.random.default_rng(1), 200)[:, task.robot.space.index(names[0])]
+        assert found.skipped_parts == () or name == "bench"
+        for pattern, (names, change) in found.parameter_changes.items():
+            e = found.sample_worlds(np.random.default_rng(1), 200)[:, task.robot.space.index(names[0])]
             assert change.range is None or (change.range[0] <= e.min() and e.max() <= change.range[1]), pattern
 
 
 def test_a_protocol_keeps_its_hash_and_knows_a_change():
-    own = protocol.load("legged")
-    assert protocol.load("legged").hash == own.hash != replace(own, stages=own.stages[:-1]).hash
-    assert own.only(("tethered",)).stages == own.stages[:1]
+    own = protocol.load_protocol("legged")
+    assert protocol.load_protocol("legged").hash == own.hash != replace(own, stages=own.stages[:-1]).hash
+    assert own.with_stages(("tethered",)).stages == own.stages[:1]
 
 
 def test_forces_are_parts_of_the_weight_and_ground_is_where_feet_are():
     go1 = get_task("go1/walk")
-    stage = Stage("s", 0.5, 0.9, forces=Forces(push=0.3, gust=0.1), ground=Ground(("bumps",)), fade={"strength_.*": 0.2})
-    found = family(stage, go1, go1.robot.prior)
+    stage = Stage(
+        "s", 0.5, 0.9, forces=StageForces(push=0.3, gust=0.1), ground=StageGround(("bumps",)), fade={"strength_.*": 0.2}
+    )
+    found = set_up_stage(stage, go1, go1.robot.prior)
     weight = 9.81 * float(go1.robot.model.body_subtreemass[go1.robot.model.body("trunk").id])
     assert found.task.disturbance.gust_force == pytest.approx(0.1 * weight)
     assert found.task.terrain is not None
-    assert set(found.fades) == {f"strength_{leg}" for leg in ("FR", "FL", "RR", "RL")}
-    e = found.draw(np.random.default_rng(0), 3)
+    assert set(found.parameter_fades) == {f"strength_{leg}" for leg in ("FR", "FL", "RR", "RL")}
+    e = found.sample_worlds(np.random.default_rng(0), 3)
     column = go1.robot.space.index("strength_FR")
-    assert found.faded(e, 0.5)[:, column] == pytest.approx(0.9 * e[:, column])
-    assert len(family(stage, TASK, TASK.robot.prior).left_out) == 3
+    assert found.faded_parameters(e, 0.5)[:, column] == pytest.approx(0.9 * e[:, column])
+    assert len(set_up_stage(stage, TASK, TASK.robot.prior).skipped_parts) == 3
 
 
 def test_places_multiply_or_replace_what_is_believed():
-    stage = Stage("s", 0.5, 0.9, worlds={"joint_friction": Numbers(times=(2.0, 2.0)), "payload": Numbers(range=(0.1, 0.2))})
+    stage = Stage(
+        "s",
+        0.5,
+        0.9,
+        worlds={"joint_friction": ParameterChange(times=(2.0, 2.0)), "payload": ParameterChange(range=(0.1, 0.2))},
+    )
     sure = TASK.robot.prior.nominal().fix({"joint_friction": 0.12})
-    e = family(stage, TASK, sure).draw(np.random.default_rng(0), 20)
+    e = set_up_stage(stage, TASK, sure).sample_worlds(np.random.default_rng(0), 20)
     assert e[:, TASK.robot.space.index("joint_friction")] == pytest.approx(0.24)
     payload = e[:, TASK.robot.space.index("payload")]
     assert payload.min() >= 0.1
@@ -152,40 +167,43 @@ def test_a_good_controller_passes_and_a_broken_one_fails_with_its_worst_worlds(f
     assert "Why nominal failed" in page
     assert "http" not in page
     assert ("data:image/gif;base64," in page) == (found["film"] == "in the page")
-    saved = certificate.load(folder / "b.json")
+    saved = certificate.load_certificate(folder / "b.json")
     assert saved["hashes"]["controller"] == Controller.load(folder / "bad.controller").hash
     (folder / "c.json").write_text((folder / "b.json").read_text().replace('"passed": false', '"passed": true'))
     with pytest.raises(BadInput, match="changed"):
-        certificate.load(folder / "c.json")
+        certificate.load_certificate(folder / "c.json")
 
 
 def test_the_same_seed_gives_the_same_campaign_and_a_world_can_be_flown_again(folder):
     controller = Controller.load(folder / "good.controller")
-    own = family(Stage("s", 0.5, 0.9, episode=1.0, fade={"strength": 0.5}), TASK, TASK.robot.prior)
-    a, b = (campaign.simulate(own, controller, 7, "prior") for _ in range(2))
-    assert a.to_dict() == b.to_dict() != campaign.simulate(own, controller, 8, "prior").to_dict()
+    own = set_up_stage(Stage("s", 0.5, 0.9, episode=1.0, fade={"strength": 0.5}), TASK, TASK.robot.prior)
+    a, b = (simulated_trials.simulate_stage(own, controller, 7, "prior") for _ in range(2))
+    assert a.to_dict() == b.to_dict() != simulated_trials.simulate_stage(own, controller, 8, "prior").to_dict()
     worst = a.worst[0]
-    e = own.draw(np.random.default_rng([worst.seed, 1]), campaign.BATCH)
+    e = own.sample_worlds(np.random.default_rng([worst.seed, 1]), simulated_trials.BATCH_WORLDS)
     assert dict(zip(TASK.robot.space.names, e[worst.place], strict=True)) == worst.e
 
 
 def test_worlds_in_a_crowd_go_as_they_would_alone(folder):
     controller = Controller.load(folder / "good.controller")
-    own = family(Stage("s", 0.5, 0.9, episode=1.0), TASK, Belief(TASK.robot.space))
+    own = set_up_stage(Stage("s", 0.5, 0.9, episode=1.0), TASK, Belief(TASK.robot.space))
     e = np.tile(TASK.robot.space.nominal, (3, 1))
-    flown = trials.fly(own, controller, e, 3)
+    flown = simulated_episodes.simulate_trials(own, controller, e, 3)
     env = Env(own.task, 3, seed=3, training=False, e=e)
     for _ in range(45):
         signals = env.signals()
         rows = [controller.tick({k: v[i].numpy() for k, v in signals.items()}) for i in range(3)]
         env.step(torch.from_numpy(np.stack(rows)))
-    assert env.engine.qpos[:, 0] == pytest.approx(flown.path[9][:, 0], abs=1e-6)
+    assert env.sim.qpos[:, 0] == pytest.approx(flown.poses[9][:, 0], abs=1e-6)
 
 
 def test_the_memory_of_one_world_never_reaches_another():
     contract, default = TASK.robot.contract, np.array(TASK.robot.default)
     controller = counting(contract, default)
-    crowd, target = Crowd(controller, Fit.of(controller.manifest, contract), 3), np.zeros((3, 1), np.float32)
+    crowd, target = (
+        BatchController(controller, SignalMap.from_contracts(controller.manifest, contract), 3),
+        np.zeros((3, 1), np.float32),
+    )
     signals, command = np.zeros((3, contract.width)), np.zeros((3, controller.manifest.operator[0].size))
     for worlds in ([0, 1, 2], [0], [0, 2]):
         crowd(signals, {controller.manifest.operator[0].name: command}, target, np.array(worlds))
@@ -194,11 +212,11 @@ def test_the_memory_of_one_world_never_reaches_another():
 
 def test_what_failures_have_in_common_is_found():
     rng = np.random.default_rng(0)
-    own = family(Stage("s", 0.5, 0.9), TASK, TASK.robot.prior)
-    e = own.draw(rng, 200)
+    own = set_up_stage(Stage("s", 0.5, 0.9), TASK, TASK.robot.prior)
+    e = own.sample_worlds(rng, 200)
     weak = e[:, TASK.robot.space.index("strength")] < 0.95
-    flown = trials.Flown(e, ~weak, weak, rng.uniform(size=200), np.ones(200), np.zeros((2, 200, 1)), 0.1, 0)
-    assert campaign.in_common(own, [(0, flown)])[0].name == "strength"
+    flown = simulated_episodes.TrialTable(e, ~weak, weak, rng.uniform(size=200), np.ones(200), np.zeros((2, 200, 1)), 0.1, 0)
+    assert simulated_trials.differing_parameters(own, [(0, flown)])[0].name == "strength"
 
 
 # On a robot ---------------------------------------------------------------------------------------------------------
@@ -252,36 +270,47 @@ def test_outcomes_are_entered_in_the_planned_order(folder, capsys):
 
 
 def test_trials_that_were_made_outlast_an_interruption(folder):
-    own = family(Stage("s", 0.5, 0.9), TASK, TASK.robot.prior)
+    own = set_up_stage(Stage("s", 0.5, 0.9), TASK, TASK.robot.prior)
 
     def attempt(asked):
         if asked.trial == 2:
             raise Interrupted("the plug was pulled.")
-        return real.Outcome(True, "operator")
+        return robot_trials.TrialOutcome(True, "operator")
 
-    result = real.try_out(own, Controller.load(folder / "good.controller"), attempt, 0, 0)
-    assert (result.decision, result.rate.n, result.stopped) == ("open", 2, "the plug was pulled.")
+    result = robot_trials.run_stage(own, Controller.load(folder / "good.controller"), attempt, 0, 0)
+    assert (result.decision, result.rate.n, result.stop_reason) == ("open", 2, "the plug was pulled.")
 
 
 def test_predictions_of_finitely_many_conditions_have_a_mean_that_is_known(folder):
     controller = Controller.load(folder / "good.controller")
-    own = family(Stage("s", 0.5, 0.9, episode=0.5, setup={"payload": (0.0, 0.05)}), TASK, TASK.robot.prior)
-    known = real.Predictions(own, controller, 0, 50)
-    y = [known.of(real.Conditions(i, {"payload": p}, np.zeros(0))) for i, p in enumerate((0.0, 0.05))]
-    assert known.sim.exact == pytest.approx(np.mean(y))
-    assert known.sim.bounds(0.01) == (known.sim.exact,) * 2
+    own = set_up_stage(Stage("s", 0.5, 0.9, episode=0.5, setup={"payload": (0.0, 0.05)}), TASK, TASK.robot.prior)
+    known = robot_trials.SimulatorPredictions(own, controller, 0, 50)
+    y = [
+        known.success_probability(robot_trials.TrialConditions(i, {"payload": p}, np.zeros(0)))
+        for i, p in enumerate((0.0, 0.05))
+    ]
+    assert known.sim.exact_mean == pytest.approx(np.mean(y))
+    assert known.sim.bounds(0.01) == (known.sim.exact_mean,) * 2
 
 
 def test_the_judge_agrees_with_the_environment(folder):
     """The score from exact signals is that of the environment, and a walking robot cannot be judged so."""
-    assert judge.can_judge(TASK)
-    assert judge.can_judge(get_task("cartpole/balance"))
-    assert judge.can_judge(get_task("crazyflie/hover"))
-    assert not judge.can_judge(get_task("go1/walk"))
+    assert measured_success.success_is_measurable(TASK)
+    assert measured_success.success_is_measurable(get_task("cartpole/balance"))
+    assert measured_success.success_is_measurable(get_task("crazyflie/hover"))
+    assert not measured_success.success_is_measurable(get_task("go1/walk"))
     still = np.tile([np.pi, 0.0], (500, 1))
-    assert judge.judge(TASK, TASK.robot.contract, still, np.zeros((500, 1)), np.zeros(0)) == (True, pytest.approx(1.0))
-    assert judge.judge(TASK, TASK.robot.contract, still[:200], np.zeros((200, 1)), np.zeros(0)) == (False, pytest.approx(0.4))
-    assert not judge.judge(TASK, TASK.robot.contract, np.zeros((500, 2)), np.zeros((500, 1)), np.zeros(0))[0]
+    assert measured_success.success_and_score(TASK, TASK.robot.contract, still, np.zeros((500, 1)), np.zeros(0)) == (
+        True,
+        pytest.approx(1.0),
+    )
+    assert measured_success.success_and_score(TASK, TASK.robot.contract, still[:200], np.zeros((200, 1)), np.zeros(0)) == (
+        False,
+        pytest.approx(0.4),
+    )
+    assert not measured_success.success_and_score(
+        TASK, TASK.robot.contract, np.zeros((500, 2)), np.zeros((500, 1)), np.zeros(0)
+    )[0]
 
 
 # Over policies ------------------------------------------------------------------------------------------------------
@@ -289,11 +318,11 @@ def test_the_judge_agrees_with_the_environment(folder):
 
 def test_agreement_over_policies():
     predicted, observed = np.array([0.2, 0.5, 0.9]), np.array([0.1, 0.4, 0.8])
-    assert history.mmrv(predicted, observed) == 0.0
+    assert prediction_agreement.mmrv(predicted, observed) == 0.0
     # Two neighbours the wrong way round, 0.4 apart: each violates by 0.4, the third not at all.
-    assert history.mmrv(np.array([0.2, 0.9, 0.5]), np.array([0.1, 0.4, 0.8])) == pytest.approx(0.8 / 3)
-    pairs = [history.Pair(str(i), "s", p, o, 20) for i, (p, o) in enumerate(zip(predicted, observed, strict=True))]
-    found = history.agreement(pairs)
+    assert prediction_agreement.mmrv(np.array([0.2, 0.9, 0.5]), np.array([0.1, 0.4, 0.8])) == pytest.approx(0.8 / 3)
+    pairs = [prediction_agreement.Pair(str(i), "s", p, o, 20) for i, (p, o) in enumerate(zip(predicted, observed, strict=True))]
+    found = prediction_agreement.agreement(pairs)
     assert found.pearson == pytest.approx(1.0, abs=0.01)
     assert found.bias == pytest.approx(0.1)
 
@@ -302,10 +331,12 @@ def test_pairs_come_from_one_certificate_or_from_two():
     base = {"controller": "a", "hashes": {"controller": "h", "protocol": "p"}}
     stage = lambda where, rate, **more: {"stage": "s", "where": where, "success": {"rate": rate, "n": 9}} | more
     sim = base | {"stages": [stage("twin", 0.9)]}
-    assert history.pairs_of([sim]) == []
-    assert history.pairs_of([sim, base | {"stages": [stage("real", 0.7)]}]) == [history.Pair("a", "s", 0.9, 0.7, 9)]
+    assert prediction_agreement.predicted_observed_pairs([sim]) == []
+    assert prediction_agreement.predicted_observed_pairs([sim, base | {"stages": [stage("real", 0.7)]}]) == [
+        prediction_agreement.Pair("a", "s", 0.9, 0.7, 9)
+    ]
     both = base | {"stages": [stage("real", 0.7, predicted={"rate": 0.8})]}
-    assert history.pairs_of([both]) == [history.Pair("a", "s", 0.8, 0.7, 9)]
+    assert prediction_agreement.predicted_observed_pairs([both]) == [prediction_agreement.Pair("a", "s", 0.8, 0.7, 9)]
 
 
 # Bad input ----------------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
 from isthmus.robots import ROBOTS
-from isthmus.world import Belief, Fixed, LogUniform, Normal, Param, Particles, Space, Uniform, adopt
+from isthmus.world import Belief, Fixed, LogUniform, Normal, Param, Particles, Space, Uniform, belief_on_space
 from support.beliefs import BELIEFS, PARTICLES, SPACE, A, B
 
 
@@ -139,20 +139,20 @@ def test_replace_gives_way_whole_factors():
 
 
 def test_over_is_uniform_in_each_parameters_own_scale():
-    b = Belief.over(SPACE, {"a": (0.0, 1.0), "b": (0.5, 1.0)})
+    b = Belief.from_ranges(SPACE, {"a": (0.0, 1.0), "b": (0.5, 1.0)})
     assert b.factors == (Uniform("a", 0.0, 1.0), LogUniform("b", 0.5, 1.0))
     assert b.free().names == ("a", "b")
 
 
 def test_adopt_takes_a_belief_into_a_larger_space_and_no_other():
     small = Belief(Space((A, B)), (Uniform("a", 0.0, 1.0),))
-    big = adopt(small, SPACE)
+    big = belief_on_space(small, SPACE)
     assert big.space == SPACE
     assert big.factors == small.factors
     with pytest.raises(BadInput, match=r"'c'|'d'"):
-        adopt(BELIEFS["all"], Space((A, B)))
+        belief_on_space(BELIEFS["all"], Space((A, B)))
     with pytest.raises(BadInput, match="'a'"):
-        adopt(small, Space((dataclasses.replace(A, unit="mm"), B)))
+        belief_on_space(small, Space((dataclasses.replace(A, unit="mm"), B)))
 
 
 def test_fixing_one_parameter_leaves_those_that_vary_with_it_alone():

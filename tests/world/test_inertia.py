@@ -6,8 +6,8 @@ import mujoco
 import numpy as np
 import pytest
 
-from isthmus.sim.engine import Engine
-from isthmus.world.inertia import PAYLOAD_RADIUS, mat_to_quat, pseudo_inertia, quat_to_mat, vary
+from isthmus.sim.simulation import Simulation
+from isthmus.world.inertia import PAYLOAD_RADIUS, mat_to_quat, pseudo_inertia, quat_to_mat, vary_rigid_body
 
 FIELDS = ("body_mass", "body_ipos", "body_iquat", "body_inertia")
 
@@ -56,20 +56,20 @@ def test_vary_keeps_any_body_possible():
     rng = np.random.default_rng(3)
     density, payload = rng.uniform(0.3, 3, n), rng.uniform(0, 9, n)
     shift, place = rng.uniform(-0.2, 0.2, (n, 3)), rng.uniform(-0.3, 0.3, (n, 3))
-    out = vary(*bodies(n), density, shift, payload, place)
+    out = vary_rigid_body(*bodies(n), density, shift, payload, place)
     assert (smallest(out) > 0).all()
 
 
 def test_every_world_of_the_prior_has_possible_bodies(robot):
-    engine = Engine(robot, 128)
-    engine.apply(robot.prior.sample(np.random.default_rng(0), 128), engine.all)
+    engine = Simulation(robot, 128)
+    engine.apply(robot.prior.sample(np.random.default_rng(0), 128), engine.all_ids)
     values = [engine.batch.expand(f)[:, 1:] for f in FIELDS]
     assert (smallest(values) > 0).all()
 
 
 def test_no_change_is_no_change():
     mass, com, quat, inertia = bodies(50)
-    m, c, q, i = vary(mass, com, quat, inertia, np.ones(50), np.zeros((50, 3)), np.zeros(50), np.zeros(3))
+    m, c, q, i = vary_rigid_body(mass, com, quat, inertia, np.ones(50), np.zeros((50, 3)), np.zeros(50), np.zeros(3))
     assert np.allclose(m, mass)
     assert np.allclose(c, com)
     assert np.allclose(full(q, i), full(quat, inertia))
@@ -77,7 +77,7 @@ def test_no_change_is_no_change():
 
 def test_a_payload_at_the_centre_adds_its_mass_and_moves_nothing():
     mass, com, quat, inertia = bodies(50)
-    m, c, q, i = vary(mass, com, quat, inertia, np.ones(50), np.zeros((50, 3)), np.full(50, 1.5), com)
+    m, c, q, i = vary_rigid_body(mass, com, quat, inertia, np.ones(50), np.zeros((50, 3)), np.full(50, 1.5), com)
     assert np.allclose(m, mass + 1.5)
     assert np.allclose(c, com)
     sphere = 0.4 * 1.5 * PAYLOAD_RADIUS**2 * np.eye(3)
@@ -86,7 +86,7 @@ def test_a_payload_at_the_centre_adds_its_mass_and_moves_nothing():
 
 def test_a_shift_moves_the_centre_and_keeps_the_inertia_about_it():
     mass, com, quat, inertia = bodies(50)
-    m, c, q, i = vary(mass, com, quat, inertia, np.ones(50), np.full((50, 3), 0.02), np.zeros(50), np.zeros(3))
+    m, c, q, i = vary_rigid_body(mass, com, quat, inertia, np.ones(50), np.full((50, 3), 0.02), np.zeros(50), np.zeros(3))
     assert (m == mass).all()
     assert np.allclose(c, com + 0.02)
     assert np.allclose(full(q, i), full(quat, inertia))
@@ -94,7 +94,7 @@ def test_a_shift_moves_the_centre_and_keeps_the_inertia_about_it():
 
 def test_density_scales_mass_and_inertia_alike():
     mass, com, quat, inertia = bodies(50)
-    m, c, q, i = vary(mass, com, quat, inertia, np.full(50, 1.3), np.zeros((50, 3)), np.zeros(50), np.zeros(3))
+    m, c, q, i = vary_rigid_body(mass, com, quat, inertia, np.full(50, 1.3), np.zeros((50, 3)), np.zeros(50), np.zeros(3))
     assert np.allclose(m, 1.3 * mass)
     assert np.allclose(c, com)
     assert np.allclose(full(q, i), 1.3 * full(quat, inertia))
@@ -109,7 +109,9 @@ def test_a_body_with_a_payload_is_what_mujoco_makes_of_two_geoms(payload):
         mujoco.MjModel.from_xml_string(f"<mujoco><worldbody><body><freejoint/>{geoms}</body></worldbody></mujoco>")
         for geoms in (box, box + sphere)
     )
-    got = vary(*(getattr(plain, f)[1:] for f in FIELDS), np.ones(1), np.zeros((1, 3)), np.array([payload]), at, radius)
+    got = vary_rigid_body(
+        *(getattr(plain, f)[1:] for f in FIELDS), np.ones(1), np.zeros((1, 3)), np.array([payload]), at, radius
+    )
     assert got[0] == pytest.approx(loaded.body_mass[1:], rel=1e-12)
     assert got[1] == pytest.approx(loaded.body_ipos[1:], rel=1e-10)
     assert full(got[2], got[3]) == pytest.approx(full(loaded.body_iquat[1:], loaded.body_inertia[1:]), rel=1e-9, abs=1e-12)
@@ -117,10 +119,10 @@ def test_a_body_with_a_payload_is_what_mujoco_makes_of_two_geoms(payload):
 
 def test_a_changed_world_is_the_model_compiled_with_those_bodies(robot):
     """Kinematics, mass matrix and bias forces too: nothing that the compiler derived is left behind."""
-    engine = Engine(robot, 3)
+    engine = Simulation(robot, 3)
     inertial = [all(t.startswith("body:") for t in p.targets) for p in robot.space.params]
     assert any(inertial)
-    engine.apply(np.where(inertial, robot.prior.sample(np.random.default_rng(4), 3), robot.space.nominal), engine.all)
+    engine.apply(np.where(inertial, robot.prior.sample(np.random.default_rng(4), 3), robot.space.nominal), engine.all_ids)
     rng = np.random.default_rng(5)
     for world in range(3):
         ours = engine.batch.get_model(world)

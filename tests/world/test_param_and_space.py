@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
 from isthmus.world import Belief, Fixed, LogUniform, Normal, Param, Particles, Space, Uniform
-from isthmus.world.factors import KINDS
+from isthmus.world.factors import FACTOR_KINDS
 from support.beliefs import BELIEFS, NORMAL, SPACE, A, B, C, D
 
 
@@ -173,9 +173,9 @@ def test_the_hash_is_of_the_content_not_the_object():
 
 # Anything that JSON can hold ---------------------------------------------------------------------------------------
 
-FIELDS = [f.name for kind in (Param, *KINDS.values()) for f in dataclasses.fields(kind)]
+FIELDS = [f.name for kind in (Param, *FACTOR_KINDS.values()) for f in dataclasses.fields(kind)]
 TEXTS = ["a", "b", "linear", "log", "set", "geom:a/size", "geom:a{99999999999}/size", "\ud800"]
-WORDS = ["kind", "space", "belief", "params", "factors", *KINDS, *dict.fromkeys(FIELDS), *TEXTS]
+WORDS = ["kind", "space", "belief", "params", "factors", *FACTOR_KINDS, *dict.fromkeys(FIELDS), *TEXTS]
 NUMBERS = st.integers() | st.just(10**400) | st.floats()
 SCALARS = st.none() | st.booleans() | NUMBERS | st.sampled_from(WORDS) | st.text(max_size=3)
 KEYS = st.sampled_from(WORDS) | st.text(max_size=2)

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from isthmus.cli import show
-from isthmus.cli.checks import not_negative
-from isthmus.cli.looked import looked_through
-from isthmus.cli.worlds import robot_of
-from isthmus.errors import BadInput, unknown
-from isthmus.files import check_places
+from isthmus.cli import render
+from isthmus.cli.option_checks import check_not_negative
+from isthmus.cli.recording_checks import check_recordings
+from isthmus.core.errors import BadInput, unknown_name
+from isthmus.core.files import check_writable
+from isthmus.robots.dynamics import resolve_robot
 
 if TYPE_CHECKING:
-    from isthmus.identify.actuator import Actuator, Climbed
-    from isthmus.identify.twin import Twin
+    from isthmus.real2sim.identify.motor_identification import MotorIdentification, MotorModel
+    from isthmus.robots.twin import Twin
     from isthmus.sim.robot import Robot
 
 
@@ -49,14 +49,14 @@ class Args:
 
 
 def run(args: Args) -> int:
-    from isthmus.identify.law import save_law
-    from isthmus.identify.twin import Twin
+    from isthmus.real2sim.identify.motor_law_files import save_law
+    from isthmus.robots.twin import Twin
 
     if not args.files:
         raise BadInput("give at least one table with torques, or one recording.")
     if args.out is not None and args.out.suffix not in (".actuator", ".twin"):
         raise BadInput(f"-o takes a file NAME.actuator or NAME.twin, not {args.out}.")
-    not_negative(args, "horizon", "torque_constant")
+    check_not_negative(args, "horizon", "torque_constant")
     try:
         re.compile(args.motors)
     except re.error as error:
@@ -64,107 +64,114 @@ def run(args: Args) -> int:
     kinds = {path.suffix == ".mcap" for path in args.files}
     if len(kinds) > 1:
         raise BadInput("tables with torques and recordings without do not go together.")
-    robot, old = robot_of(args.robot)
-    check_places(args.out)
+    robot, old = resolve_robot(args.robot)
+    check_writable(args.out)
     began = time.perf_counter()
-    climbed, inputs, notes = _unseen(args, robot, old) if kinds == {True} else _measured(args, robot)
-    found, belief = climbed.actuator, climbed.belief
-    entry = {"recordings": inputs, "actuator": found.chosen, "error": {t.name: t.held_out for t in found.tried}}
-    entry |= {"findings": notes, "belief": belief.to_dict()} | ({"left": climbed.left} if climbed.left else {})
-    unit = replace(robot.unit, motors=found.motors, learned=_kept(robot, found))
+    climbed, inputs, notes = _fit_from_motion(args, robot, old) if kinds == {True} else _fit_measured_torques(args, robot)
+    found, belief = climbed.motor_model, climbed.belief
+    entry = {"recordings": inputs, "actuator": found.chosen_law, "error": {t.name: t.held_out_error for t in found.candidates}}
+    entry |= {"findings": notes, "belief": belief.to_dict()} | (
+        {"left": climbed.unexplained_noise} if climbed.unexplained_noise else {}
+    )
+    unit = replace(robot.unit, motors=found.motor_figures, learned_forces=_merged_forces(robot, found))
     if args.out is not None and args.out.suffix == ".twin":
         twin = old or Twin(args.robot, robot.model_hash, belief)
-        twin = replace(twin, unit=unit).fitted(belief, entry).save(args.out)
+        twin = replace(twin, unit=unit).with_fit(belief, entry).save(args.out)
     elif args.out is not None:
         save_law(args.out, robot, found, inputs)
     if args.json:
-        show.emit(_record(args, robot, found, inputs, time.perf_counter() - began) | {"findings": notes})
+        render.emit(_json_record(args, robot, found, inputs, time.perf_counter() - began) | {"findings": notes})
         return 0
-    _tell(robot, found)
+    _print_result(robot, found)
     if args.out is not None:
-        show.say(f"wrote {args.out}")
+        render.print_line(f"wrote {args.out}")
     return 0
 
 
-def _measured(args: Args, robot: Robot) -> tuple[Climbed, list[str], list]:
-    from isthmus.files import content_hash, read_bytes
-    from isthmus.identify.actuator import Climbed, climb_bench
-    from isthmus.identify.bench import read_bench
-    from isthmus.identify.law import with_delay
+def _fit_measured_torques(args: Args, robot: Robot) -> tuple[MotorIdentification, list[str], list]:
+    from isthmus.core.files import content_hash, read_bytes
+    from isthmus.real2sim.identify.motor_bench import read_bench
+    from isthmus.real2sim.identify.motor_identification import MotorIdentification, fit_to_torque
+    from isthmus.real2sim.identify.motor_law_files import belief_with_delay
 
     bench = read_bench(args.files, robot, args.motors, args.torque_constant)
-    with show.bar(f"motors of {robot.name}") as bar:
-        found = climb_bench(robot, bench, bar.update)
-    belief = with_delay(robot, robot.prior, found.delay)
-    return Climbed(found, belief, {}), [content_hash(read_bytes(path, 2**31)) for path in args.files], []
+    with render.progress_bar(f"motors of {robot.name}") as bar:
+        found = fit_to_torque(robot, bench, bar.update)
+    belief = belief_with_delay(robot, robot.prior, found.command_delay)
+    return MotorIdentification(found, belief, {}), [content_hash(read_bytes(path, 2**31)) for path in args.files], []
 
 
-def _unseen(args: Args, robot: Robot, old: Twin | None) -> tuple[Climbed, list[str], list]:
-    from isthmus.data.reader import read
-    from isthmus.identify.actuator import climb
-    from isthmus.identify.ladder import LADDER
-    from isthmus.identify.study import prepare
+def _fit_from_motion(args: Args, robot: Robot, old: Twin | None) -> tuple[MotorIdentification, list[str], list]:
+    from isthmus.data.mcap.reader import read_episode
+    from isthmus.real2sim.identify.identify import prepare_segments
+    from isthmus.real2sim.identify.motor_identification import fit_to_motion
+    from isthmus.real2sim.identify.motor_laws import MOTOR_LAW_TERMS
     from isthmus.robots import get_robot
-    from isthmus.sim.sources import on_joints
-    from isthmus.world import adopt
+    from isthmus.sim.indexing import drives_joints
+    from isthmus.world import belief_on_space
 
     labels = [label for label in robot.contract.target.labels if re.fullmatch(args.motors, label)]
     if not labels:
-        raise unknown("motor", args.motors, robot.contract.target.labels, f"those of {robot.name}")
-    if not on_joints(robot):
+        raise unknown_name("motor", args.motors, robot.contract.target.labels, f"those of {robot.name}")
+    if not drives_joints(robot):
         raise BadInput(f"{robot.name} has no motors of ours that drive joints: `isthmus residual` learns forces on its body.")
-    rungs = {rung.name: rung for rung in LADDER}
+    rungs = {rung.name: rung for rung in MOTOR_LAW_TERMS}
     for law in args.laws:
         if law not in rungs:
-            raise unknown("motor law", law, list(rungs), "--laws")
+            raise unknown_name("motor law", law, list(rungs), "--laws")
     ladder = [rung for name, rung in rungs.items() if not args.laws or name in args.laws]
-    episodes = [read(path) for path in args.files]
-    findings = looked_through(robot, episodes, args.files, args.json)
-    parts = prepare(robot, episodes, robot.prior, args.horizon, findings=findings)
+    episodes = [read_episode(path) for path in args.files]
+    findings = check_recordings(robot, episodes, args.files, args.json)
+    parts = prepare_segments(robot, episodes, robot.prior, args.horizon, findings=findings)
     if parts.held_out is None:
         raise BadInput(f"the recordings give {len(parts.train)} segments: too few to hold some out and judge by them.")
     inputs, known = [x.hash for x in episodes], robot.prior
     if old is not None:
-        known = adopt(old.before(inputs, get_robot(old.robot).prior), robot.space, args.robot)
-    with show.bar(f"motors of {robot.name}") as bar:
-        found = climb(
-            parts.robot, parts.train, parts.held_out, robot.prior, parts.floor, labels,
-            report=bar.update, before=known, ladder=ladder,
+        known = belief_on_space(old.belief_before(inputs, get_robot(old.robot).prior), robot.space, args.robot)
+    with render.progress_bar(f"motors of {robot.name}") as bar:
+        found = fit_to_motion(
+            parts.robot, parts.train, parts.held_out, robot.prior, parts.noise_floor, labels,
+            report=bar.update, prior_belief=known, law_terms=ladder,
         )  # fmt: skip
     return found, inputs, [f.to_dict() for f in findings]
 
 
-def _kept(robot: Robot, found: Actuator) -> tuple:
+def _merged_forces(robot: Robot, found: MotorModel) -> tuple:
     """The robot's forces, with the new one in place of older ones of the same motors."""
-    older = tuple(x for x in robot.unit.learned if x.kind != "motor" or not set(x.names) & set(found.labels))
+    older = tuple(x for x in robot.unit.learned_forces if x.kind != "motor" or not set(x.names) & set(found.labels))
     return (*older, found.learned) if found.learned is not None else older
 
 
-def _record(args: Args, robot: Robot, found: Actuator, inputs: list[str], seconds: float) -> dict[str, Any]:
-    from isthmus.identify.law import law_record
+def _json_record(args: Args, robot: Robot, found: MotorModel, inputs: list[str], seconds: float) -> dict[str, Any]:
+    from isthmus.real2sim.identify.motor_law_files import law_record
 
     return {"file": str(args.out) if args.out else None, "inputs": inputs, **law_record(robot, found), "seconds": seconds}
 
 
-def _tell(robot: Robot, found: Actuator) -> None:
-    from isthmus.identify.actuator import NETWORK
-    from isthmus.identify.ladder import FIGURE, LADDER
+def _print_result(robot: Robot, found: MotorModel) -> None:
+    from isthmus.real2sim.identify.motor_identification import NETWORK
+    from isthmus.real2sim.identify.motor_laws import LAW_PARAMETER_PREFIX, MOTOR_LAW_TERMS
 
-    doc = {rung.name: rung.doc for rung in LADDER} | {NETWORK: "and what a network finds on top"}
+    doc = {rung.name: rung.doc for rung in MOTOR_LAW_TERMS} | {NETWORK: "and what a network finds on top"}
     unit = "N·m" if found.unit == "N·m" else "error / noise"
     rows = [
-        [t.name + (" ←" if t.name == found.chosen else ""), doc.get(t.name, ""), f"{t.fitted:.4g}", f"{t.held_out:.4g}"]
-        for t in found.tried
+        [
+            t.name + (" ←" if t.name == found.chosen_law else ""),
+            doc.get(t.name, ""),
+            f"{t.train_error:.4g}",
+            f"{t.held_out_error:.4g}",
+        ]
+        for t in found.candidates
     ]
-    show.out.print(
-        show.table(
+    render.out.print(
+        render.table(
             f"{len(found.labels)} motors of {robot.name}", ["law", "", f"fitted, {unit}", "held out"], rows, right=(2, 3)
         )
     )
-    chosen = next(t for t in found.tried if t.name == found.chosen)
-    rows = [[name.removeprefix(FIGURE), f"{value:.4g}"] for name, value in chosen.values.items()]
-    show.out.print(show.table("", ["figure", "found"], rows, right=(1,)))
-    if not any(t.name == NETWORK for t in found.tried):
-        show.say("Nothing but noise is left: no other law was tried.")
+    chosen = next(t for t in found.candidates if t.name == found.chosen_law)
+    rows = [[name.removeprefix(LAW_PARAMETER_PREFIX), f"{value:.4g}"] for name, value in chosen.values.items()]
+    render.out.print(render.table("", ["figure", "found"], rows, right=(1,)))
+    if not any(t.name == NETWORK for t in found.candidates):
+        render.print_line("Nothing but noise is left: no other law was tried.")
     elif found.learned is None:
-        show.say("A network does not predict better what it was not fitted to: none is needed.")
+        render.print_line("A network does not predict better what it was not fitted to: none is needed.")

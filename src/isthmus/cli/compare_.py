@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from isthmus.cli import show
-from isthmus.cli.assigned import assigned
-from isthmus.cli.worlds import as_designed, task_on, worlds_of
-from isthmus.errors import BadInput
-from isthmus.files import check_places
+from isthmus.cli import render
+from isthmus.cli.option_assignments import parse_assignments
+from isthmus.core.errors import BadInput
+from isthmus.core.files import check_writable
+from isthmus.robots.dynamics import resolve_dynamics
 
 if TYPE_CHECKING:
-    from isthmus.adapt.comparison.contend import Contender
-    from isthmus.adapt.comparison.grounds import Ground
-    from isthmus.adapt.comparison.report import Report
+    from isthmus.learn.evaluate.comparison_report import Comparison
+    from isthmus.learn.evaluate.contenders import Contender
+    from isthmus.learn.evaluate.world_sets import WorldSet
     from isthmus.tasks.task import Task
 
-MARGIN = 0.05
+DEFAULT_NOMINAL_MARGIN = 0.05
 """Score that a method may lose in the nominal world, where nothing else is said."""
 
 
@@ -75,77 +75,81 @@ class Args:
 
 
 def run(args: Args) -> int:
-    _check(args)
-    from isthmus.adapt.comparison import grounds, measure, recovery
-    from isthmus.adapt.comparison.contend import contenders
-    from isthmus.adapt.comparison.report import Report, places
-    from isthmus.adapt.comparison.sweep import sweep
+    _check_options(args)
     from isthmus.learn import runs
-    from isthmus.tasks import get_task
+    from isthmus.learn.evaluate import compare, recovery
+    from isthmus.learn.evaluate import world_sets as grounds
+    from isthmus.learn.evaluate.comparison_report import Comparison, output_paths
+    from isthmus.learn.evaluate.contenders import load_contenders
+    from isthmus.learn.evaluate.sweep import sweep_parameter
+    from isthmus.tasks.catalogue import get_task
 
-    where = places(args.out) if args.out else (None, None)
-    task = get_task(args.task) if args.task else as_designed(runs.load(args.runs[0]).task)
-    robot, belief = worlds_of(args.belief, task.robot)
-    task = task_on(task, robot)
+    where = output_paths(args.out) if args.out else (None, None)
+    task = get_task(args.task) if args.task else runs.load(args.runs[0]).task.nominal_unit()
+    robot, belief = resolve_dynamics(args.belief, task.robot)
+    task = task.on(robot)
     space, worlds, seed = task.robot.space, args.worlds, args.seed
-    entries = contenders(args.runs, task, args.by_name)
-    reference, margin = _reference(args, [e.method for e in entries]), MARGIN if args.margin is None else args.margin
-    chosen, left_out = grounds.parametric(args.grounds, belief, worlds, seed)
-    chosen += grounds.real(args.reality, task, worlds, seed) if args.reality else []
+    entries = load_contenders(args.runs, task, args.by_name)
+    reference, margin = (
+        _reference_method(args, [e.method for e in entries]),
+        DEFAULT_NOMINAL_MARGIN if args.margin is None else args.margin,
+    )
+    chosen, left_out = grounds.parametric_world_sets(args.grounds, belief, worlds, seed)
+    chosen += grounds.reality_world_sets(args.reality, task, worlds, seed) if args.reality else []
     for name in args.sweep:
         space.index(name)
-    after, before = (assigned(option, getattr(args, option)) for option in ("change", "before"))
-    event = recovery.Event.of(task, after, before, args.at) if after else None
-    lists = _lists(args.episodes, entries, chosen)
-    check_places(where[0], *(where[1] or ()), *lists)
+    after, before = (parse_assignments(option, getattr(args, option)) for option in ("change", "before"))
+    event = recovery.WorldChange.for_task(task, after, before, args.at) if after else None
+    lists = _episode_list_paths(args.episodes, entries, chosen)
+    check_writable(where[0], *(where[1] or ()), *lists)
 
-    with show.bar(f"comparing on {task.name}") as bar:
-        parts = _shares(bar, [len(chosen), *([5] * len(args.sweep)), *([3] if event else [])])
-        tables = measure.measure(task, entries, chosen, next(parts))
-        swept = [sweep(task, entries, name, belief, worlds, seed, next(parts)) for name in args.sweep]
-        changed = recovery.recoveries(task, entries, event, belief, worlds, seed, next(parts)) if event else ([], [])
+    with render.progress_bar(f"comparing on {task.name}") as bar:
+        parts = _progress_parts(bar, [len(chosen), *([5] * len(args.sweep)), *([3] if event else [])])
+        tables = compare.evaluate_contenders(task, entries, chosen, next(parts))
+        swept = [sweep_parameter(task, entries, name, belief, worlds, seed, next(parts)) for name in args.sweep]
+        changed = recovery.measure_recovery(task, entries, event, belief, worlds, seed, next(parts)) if event else ([], [])
 
-    report = Report(
+    report = Comparison(
         *(task, entries, belief, worlds, seed, chosen, left_out),
-        results={name: [measure.result(task, own, found[0]) for own in found] for name, found in tables.items()},
-        groups={name: measure.groups(task, entries, found) for name, found in tables.items()},
-        shares={name: measure.recovered(entries, found) for name, found in tables.items()},
-        timidity=measure.timidity(entries, tables["nominal"], margin, reference) if "nominal" in tables else [],
+        run_results={name: [compare.run_result(task, own, found[0]) for own in found] for name, found in tables.items()},
+        method_results={name: compare.method_results(task, entries, found) for name, found in tables.items()},
+        gaps_closed={name: compare.gaps_closed(entries, found) for name, found in tables.items()},
+        nominal_losses=compare.nominal_losses(entries, tables["nominal"], margin, reference) if "nominal" in tables else [],
         sweeps=swept,
-        event=event,
+        change=event,
         recoveries=changed,
     )
 
     def write() -> list[Path]:
-        _write_lists(lists, task, entries, chosen, tables)
-        return [*_write(report, *where), *lists]
+        _write_episode_lists(lists, task, entries, chosen, tables)
+        return [*_write_files(report, *where), *lists]
 
     if args.json:
-        return emit(report.to_dict(), write)
-    from isthmus.cli import compared
+        return emit_with_files(report.to_dict(), write)
+    from isthmus.cli import comparison_tables
 
     try:
         files = write()
     finally:
         # Whatever happens to a file, or to whoever reads our output, neither costs the other.
-        compared.everything(report, args.by_method, margin)
+        comparison_tables.print_comparison(report, args.by_method, margin)
     for file in files:
-        show.say(f"wrote {file}")
+        render.print_line(f"wrote {file}")
     return 0
 
 
-def emit(found: dict[str, Any], write: Callable[[], list[Path]]) -> int:
+def emit_with_files(found: dict[str, Any], write: Callable[[], list[Path]]) -> int:
     """Write files and print one JSON object, which holds everything also where a file cannot be written."""
     try:
-        show.emit(found | {"files": [str(file) for file in write()]})
+        render.emit(found | {"files": [str(file) for file in write()]})
     except BadInput as error:
-        show.emit(found | {"files": [], "error": str(error), "exit": 2})
+        render.emit(found | {"files": [], "error": str(error), "exit": 2})
         print(f"isthmus: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def _check(args: Args) -> None:
+def _check_options(args: Args) -> None:
     if not args.runs:
         raise BadInput("say which runs to compare: isthmus compare RUN RUN ….")
     if args.worlds < 1:
@@ -168,7 +172,7 @@ def _check(args: Args) -> None:
         raise BadInput("there is nothing to compare on: give --grounds, --reality, --sweep or --change.")
 
 
-def _reference(args: Args, methods: list[str]) -> str:
+def _reference_method(args: Args, methods: list[str]) -> str:
     """The method that nominal scores are held against; empty for the best."""
     if args.reference is None:
         return ""
@@ -178,7 +182,7 @@ def _reference(args: Args, methods: list[str]) -> str:
     raise BadInput(f"--reference {args.reference} is not among the runs that are compared.")
 
 
-def _shares(bar: show.Bar, weights: list[float]):
+def _progress_parts(bar: render.ProgressBar, weights: list[float]):
     """Reports for consecutive parts of the work, which take times in proportion to their weights."""
     total, begun = sum(weights) or 1.0, 0.0
     for weight in weights:
@@ -186,18 +190,18 @@ def _shares(bar: show.Bar, weights: list[float]):
         begun += weight
 
 
-def _lists(folder: Path | None, entries: list[Contender], grounds: list[Ground]) -> list[Path]:
+def _episode_list_paths(folder: Path | None, entries: list[Contender], grounds: list[WorldSet]) -> list[Path]:
     """A file for each ground and run, in this order; none without a folder."""
     if folder is None:
         return []
     return [folder / f"{i + 1:02d}-{k + 1:02d}.parquet" for i in range(len(grounds)) for k in range(len(entries))]
 
 
-def _write_lists(files: list[Path], task: Task, entries: list[Contender], grounds: list[Ground], tables: Any) -> None:
+def _write_episode_lists(files: list[Path], task: Task, entries: list[Contender], grounds: list[WorldSet], tables: Any) -> None:
     """Every episode on every ground, as lists for the store."""
     if not files:
         return
-    from isthmus.cli.episodes import write_episodes
+    from isthmus.cli.evaluation_episodes import write_episodes
 
     places = iter(files)
     for ground in grounds:
@@ -209,12 +213,12 @@ def _write_lists(files: list[Path], task: Task, entries: list[Contender], ground
             write_episodes(next(places), entry.run, task, rows, ground.seed, [ground.name], **of)
 
 
-def _write(report: Report, record: Path | None, figures: tuple[Path, Path, Path] | None) -> list[Path]:
+def _write_files(report: Comparison, record: Path | None, figures: tuple[Path, Path, Path] | None) -> list[Path]:
     """The record and the figures, where they are asked for."""
-    from isthmus.adapt.comparison.report import draw
-    from isthmus.files import content_hash, write_json
+    from isthmus.core.files import content_hash, write_json
+    from isthmus.studio.figures.comparison import draw_figures
 
     if record is not None:
-        plain = show.plain(report.to_dict())
+        plain = render.to_plain(report.to_dict())
         write_json(record, plain | {"hash": content_hash(plain)})
-    return ([record] if record else []) + (draw(report, *figures) if figures else [])
+    return ([record] if record else []) + (draw_figures(report, *figures) if figures else [])

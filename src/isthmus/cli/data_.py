@@ -17,8 +17,8 @@ import numpy as np
 import tyro
 from rich.text import Text
 
-from isthmus.cli import labelled, show, stored, traced
-from isthmus.errors import BadInput
+from isthmus.cli import label, render, store, trace
+from isthmus.core.errors import BadInput
 
 if TYPE_CHECKING:
     from isthmus.data.contract import Contract
@@ -84,52 +84,52 @@ Args = (
     Annotated[Import, tyro.conf.subcommand("import", prefix_name=False)]
     | Annotated[Export, tyro.conf.subcommand("export", prefix_name=False)]
     | Annotated[Info, tyro.conf.subcommand("info", prefix_name=False)]
-    | Annotated[stored.Add, tyro.conf.subcommand("add", prefix_name=False)]
-    | Annotated[stored.Query, tyro.conf.subcommand("query", prefix_name=False)]
-    | Annotated[labelled.Label, tyro.conf.subcommand("label", prefix_name=False)]
-    | Annotated[stored.Verify, tyro.conf.subcommand("verify", prefix_name=False)]
-    | Annotated[traced.Trace, tyro.conf.subcommand("trace", prefix_name=False)]
+    | Annotated[store.Add, tyro.conf.subcommand("add", prefix_name=False)]
+    | Annotated[store.Query, tyro.conf.subcommand("query", prefix_name=False)]
+    | Annotated[label.Label, tyro.conf.subcommand("label", prefix_name=False)]
+    | Annotated[store.Verify, tyro.conf.subcommand("verify", prefix_name=False)]
+    | Annotated[trace.Trace, tyro.conf.subcommand("trace", prefix_name=False)]
 )
 
 
-def run(args: Import | Export | Info | stored.Add | stored.Query | stored.Verify | labelled.Label | traced.Trace) -> int:
+def run(args: Import | Export | Info | store.Add | store.Query | store.Verify | label.Label | trace.Trace) -> int:
     try:
-        if isinstance(args, traced.Trace):
-            return traced.run(args)
-        if isinstance(args, labelled.Label):
-            return labelled.run(args)
-        if isinstance(args, stored.Add | stored.Query | stored.Verify):
-            return stored.run(args)
+        if isinstance(args, trace.Trace):
+            return trace.run(args)
+        if isinstance(args, label.Label):
+            return label.run(args)
+        if isinstance(args, store.Add | store.Query | store.Verify):
+            return store.run(args)
         if isinstance(args, Import):
-            return _import(args)
-        return _export(args) if isinstance(args, Export) else _info(args)
+            return _run_import(args)
+        return _run_export(args) if isinstance(args, Export) else _run_info(args)
     except BadInput as error:
         # It may quote names out of a file.
-        raise BadInput(show.visible(str(error))) from None
+        raise BadInput(render.printable(str(error))) from None
 
 
-def _import(args: Import) -> int:
-    from isthmus.data.mapping import import_file, read_map
+def _run_import(args: Import) -> int:
+    from isthmus.data.mapping import import_file, read_column_map
 
     if args.out.suffix != ".mcap":
         raise BadInput("say where the recording goes: -o FILE.mcap.")
-    _check_free(args.out, (args.file, args.map, Path(args.robot)), args.force)
-    mapping = read_map(args.map)
+    _check_overwrite(args.out, (args.file, args.map, Path(args.robot)), args.force)
+    mapping = read_column_map(args.map)
     contract = contract_of(args.robot)
-    with show.bar("importing") as bar:
+    with render.progress_bar("importing") as bar:
         episode, warnings = import_file(args.file, mapping, contract, str(args.map), bar.update)
     _write_mcap(args.out, episode)
     if args.json:
         about = {"recording": str(args.out), "hash": episode.hash, "parents": episode.origin.get("parents", [])}
-        show.emit({**about, "ticks": len(episode), "duration": episode.duration, "rate": episode.rate, "warnings": warnings})
+        render.emit({**about, "ticks": len(episode), "duration": episode.duration, "rate": episode.rate, "warnings": warnings})
         return 0
-    _title(args.out, _summary(episode))
-    _list("worth a look", warnings)
+    _print_title(args.out, _summary(episode))
+    _print_list("worth a look", warnings)
     return 0
 
 
-def _export(args: Export) -> int:
-    from isthmus.data.exporters import write_lerobot, write_parquet
+def _run_export(args: Export) -> int:
+    from isthmus.data.exporters.parquet import write_lerobot, write_parquet
 
     if args.out == Path() or not args.files:
         raise BadInput("say what to export and where it goes: isthmus data export FILE.mcap -o FILE.parquet.")
@@ -139,26 +139,28 @@ def _export(args: Export) -> int:
     if len(args.files) > 1 and form != "lerobot":
         raise BadInput("a file holds one recording; export them one by one, or all with --format lerobot.")
     if form != "lerobot":
-        _check_free(args.out, args.files, args.force)
+        _check_overwrite(args.out, args.files, args.force)
     episodes = [read_any(f) for f in args.files]
-    warnings: tuple[str, ...] = tuple(f"{f} is cut; what came before is exported." for f in _cut(args.files, episodes))
+    warnings: tuple[str, ...] = tuple(
+        f"{f} is cut; what came before is exported." for f in _incomplete_files(args.files, episodes)
+    )
     if form == "lerobot":
         warnings += write_lerobot(args.out, episodes, args.task)
     elif form == "parquet":
         write_parquet(args.out, episodes[0])
     else:
-        _write_mcap(args.out, _mended(episodes[0]))
+        _write_mcap(args.out, _repaired_episode(episodes[0]))
     ticks = sum(map(len, episodes))
     if args.json:
         parents = [e.hash for e in episodes]
-        show.emit({"out": str(args.out), "format": form, "ticks": ticks, "parents": parents, "warnings": warnings})
+        render.emit({"out": str(args.out), "format": form, "ticks": ticks, "parents": parents, "warnings": warnings})
         return 0
-    _title(args.out, f"{len(episodes)} episode{'s'[: len(episodes) > 1]}, {ticks} ticks, {form}")
-    _list("worth a look", warnings)
+    _print_title(args.out, f"{len(episodes)} episode{'s'[: len(episodes) > 1]}, {ticks} ticks, {form}")
+    _print_list("worth a look", warnings)
     return 0
 
 
-def _check_free(out: Path, sources: tuple[Path, ...], force: bool) -> None:
+def _check_overwrite(out: Path, sources: tuple[Path, ...], force: bool) -> None:
     """Nothing is written over unasked, and what is read never."""
     if not out.exists():
         return
@@ -170,26 +172,26 @@ def _check_free(out: Path, sources: tuple[Path, ...], force: bool) -> None:
         raise BadInput(f"{out} exists; give another name, or --force to write over it.")
 
 
-def _info(args: Info) -> int:
-    from isthmus.data.importers import load
-    from isthmus.data.recording import is_recording
+def _run_info(args: Info) -> int:
+    from isthmus.data.importers import load_table
+    from isthmus.data.mcap.writer import is_recording
 
     if is_recording(args.file) or _is_episode(args.file):
-        return _recording(args, read_any(args.file))
-    with show.bar("reading") as bar:
-        table = load(args.file, bar.update)
-    return _columns(args, table)
+        return _print_recording(args, read_any(args.file))
+    with render.progress_bar("reading") as bar:
+        table = load_table(args.file, bar.update)
+    return _print_columns(args, table)
 
 
 def read_any(path: Path) -> Episode:
     """An episode from a recording, or from a Parquet file that `data export` wrote."""
     if path.suffix in (".parquet", ".pq"):
-        from isthmus.data.exporters import read_parquet
+        from isthmus.data.exporters.parquet import read_parquet
 
         return read_parquet(path)
-    from isthmus.data.recording import read
+    from isthmus.data.mcap.writer import read_episode
 
-    return read(path)
+    return read_episode(path)
 
 
 def contract_of(robot: str) -> Contract:
@@ -209,28 +211,28 @@ def contract_of(robot: str) -> Contract:
 
 
 def _is_episode(path: Path) -> bool:
-    from isthmus.data.exporters import is_episode
+    from isthmus.data.exporters.parquet import is_episode_parquet
 
-    return path.suffix in (".parquet", ".pq") and is_episode(path)
+    return path.suffix in (".parquet", ".pq") and is_episode_parquet(path)
 
 
 def _write_mcap(path: Path, episode: Episode) -> None:
-    from isthmus.data.recording import write
-    from isthmus.files import atomic_write
+    from isthmus.core.files import atomic_write
+    from isthmus.data.mcap.writer import write_episode
 
     out = io.BytesIO()
-    write(out, episode)
+    write_episode(out, episode)
     atomic_write(path, out.getvalue())
 
 
-def _mended(episode: Episode) -> Episode:
+def _repaired_episode(episode: Episode) -> Episode:
     """To be written as a whole file; that it was cut is kept in its origin."""
     if episode.complete:
         return episode
     return replace(episode, origin={**episode.origin, "parents": [episode.hash], "cut": True}, complete=True)
 
 
-def _cut(files: tuple[Path, ...], episodes: list[Episode]) -> list[Path]:
+def _incomplete_files(files: tuple[Path, ...], episodes: list[Episode]) -> list[Path]:
     return [f for f, e in zip(files, episodes, strict=True) if not e.complete]
 
 
@@ -238,50 +240,50 @@ def _summary(episode: Episode) -> str:
     return f"{episode.contract.robot}, {len(episode)} ticks, {episode.duration:.2f} s at {episode.rate:.4g} Hz"
 
 
-def _say(text: str, style: str = "", whole: bool = False) -> None:
+def _print_line(text: str, style: str = "", whole: bool = False) -> None:
     """A line as it is: no markup, no emoji. `whole` is not wrapped, however long."""
-    show.out.print(Text(show.visible(text), style), soft_wrap=whole)
+    render.out.print(Text(render.printable(text), style), soft_wrap=whole)
 
 
-def _table(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...]) -> None:
-    show.out.print()
-    show.out.print(show.table(title, columns, rows, right))
+def _print_table(title: str, columns: list[str], rows: list[list[str]], right: tuple[int, ...]) -> None:
+    render.out.print()
+    render.out.print(render.table(title, columns, rows, right))
 
 
-def _title(path: Path, text: str) -> None:
-    _say(str(path), "bold", whole=True)
-    _say(text)
+def _print_title(path: Path, text: str) -> None:
+    _print_line(str(path), "bold", whole=True)
+    _print_line(text)
 
 
-def _list(title: str, lines: tuple[str, ...] | list[str]) -> None:
+def _print_list(title: str, lines: tuple[str, ...] | list[str]) -> None:
     if lines:
-        show.out.print()
-        _say(title, "bold")
+        render.out.print()
+        _print_line(title, "bold")
         for line in lines:
-            _say(f"- {line}")
+            _print_line(f"- {line}")
 
 
-def _range(values: np.ndarray) -> tuple[float, float, int]:
+def _finite_range(values: np.ndarray) -> tuple[float, float, int]:
     """Lowest, highest, and how many are missing."""
     fine = values[np.isfinite(values)]
     return (float(fine.min()), float(fine.max()), values.size - fine.size) if fine.size else (np.nan, np.nan, values.size)
 
 
-def _recording(args: Info, episode: Episode) -> int:
-    from isthmus.data.rate import Rate
+def _print_recording(args: Info, episode: Episode) -> int:
+    from isthmus.core.statistics import Rate
 
     contract, origin = episode.contract, episode.origin
     parts = [(s.name, s.unit, episode.signals[s.name]) for s in (*contract.signals, *episode.operator)]
     parts += [("target", contract.target.unit, episode.target), ("wanted", contract.target.unit, episode.wanted)]
-    ranges = [(name, unit, values.shape[1], *_range(values)) for name, unit, values in parts]
-    status = {name: _range(values) for name, values in episode.status.items()}
+    ranges = [(name, unit, values.shape[1], *_finite_range(values)) for name, unit, values in parts]
+    status = {name: _finite_range(values) for name, values in episode.status.items()}
     events = Counter((e.level, e.name) for e in episode.events)
     missed = None
     if "missed" in episode.status and len(episode):
         count = int(np.nansum(np.maximum(episode.status["missed"], 0)))
-        missed = Rate.of(count, max(len(episode), count, round(episode.duration * contract.rate) + 1))
+        missed = Rate.from_counts(count, max(len(episode), count, round(episode.duration * contract.rate) + 1))
     if args.json:
-        show.emit({
+        render.emit({
             "recording": str(args.file), "hash": episode.hash, "robot": contract.robot, "contract_hash": contract.hash,
             "origin": dict(origin), "complete": episode.complete, "ticks": len(episode), "duration": episode.duration,
             "rate": episode.rate, "missed": vars(missed) if missed else None,
@@ -291,24 +293,24 @@ def _recording(args: Info, episode: Episode) -> int:
         })  # fmt: skip
         return 0
     state = "complete" if episode.complete else "cut: it ends at the last complete chunk"
-    _title(args.file, f"{_summary(episode)}, {state}")
-    _say(_origin(origin))
+    _print_title(args.file, f"{_summary(episode)}, {state}")
+    _print_line(_origin_text(origin))
     if missed:
-        _say(f"missed deadlines: {missed}")
-    rows = [[n, u, str(k), _figure(a), _figure(b), str(c or "")] for n, u, k, a, b, c in ranges]
-    rows += [[f"status.{n}", "", "1", _figure(a), _figure(b), str(c or "")] for n, (a, b, c) in status.items()]
-    _table("", ["signal", "unit", "size", "lowest", "highest", "missing"], rows, right=(2, 3, 4, 5))
+        _print_line(f"missed deadlines: {missed}")
+    rows = [[n, u, str(k), _format_number(a), _format_number(b), str(c or "")] for n, u, k, a, b, c in ranges]
+    rows += [[f"status.{n}", "", "1", _format_number(a), _format_number(b), str(c or "")] for n, (a, b, c) in status.items()]
+    _print_table("", ["signal", "unit", "size", "lowest", "highest", "missing"], rows, right=(2, 3, 4, 5))
     if events:
         first = {(e.level, e.name): e for e in reversed(episode.events)}
         rows = [
             [level, name, str(n), f"{first[level, name].time:.2f}", first[level, name].text]
             for (level, name), n in events.items()
         ]
-        _table("events", ["level", "name", "times", "first s", "which says"], rows, right=(2, 3))
+        _print_table("events", ["level", "name", "times", "first s", "which says"], rows, right=(2, 3))
     return 0
 
 
-def _origin(origin: Any) -> str:
+def _origin_text(origin: Any) -> str:
     started = origin.get("started")
     parts = [f"source {origin.get('source', 'unknown')}"]
     parts += [f"{name} {origin[name]}" for name in ("unit", "task", "file") if origin.get(name)]
@@ -318,24 +320,31 @@ def _origin(origin: Any) -> str:
     return ", ".join(parts)
 
 
-def _figure(value: float) -> str:
+def _format_number(value: float) -> str:
     return "" if np.isnan(value) else f"{value:.4g}"
 
 
-def _columns(args: Info, table: Table) -> int:
-    found = [(c, *_range(c.values)) for c in table.columns.values()]
+def _print_columns(args: Info, table: Table) -> int:
+    found = [(c, *_finite_range(c.values)) for c in table.columns.values()]
     if args.json:
         columns = {
             c.name: {"kind": c.kind, "count": len(c.values), "missing": missing, "low": low, "high": high}
             for c, low, high, missing in found
         }
-        show.emit({"file": table.source, "format": table.kind, "columns": columns, "notes": table.notes})
+        render.emit({"file": table.source, "format": table.kind, "columns": columns, "notes": table.notes})
         return 0
-    _title(args.file, f"{table.kind}, {len(found)} columns; not a recording of ours")
+    _print_title(args.file, f"{table.kind}, {len(found)} columns; not a recording of ours")
     rows = [
-        [c.name, c.kind, str(len(c.values)), str(missing or "") if c.kind == "number" else "", _figure(low), _figure(high)]
+        [
+            c.name,
+            c.kind,
+            str(len(c.values)),
+            str(missing or "") if c.kind == "number" else "",
+            _format_number(low),
+            _format_number(high),
+        ]
         for c, low, high, missing in found
     ]
-    _table("", ["column", "kind", "count", "missing", "lowest", "highest"], rows, right=(2, 3, 4, 5))
-    _list("notes", table.notes)
+    _print_table("", ["column", "kind", "count", "missing", "lowest", "highest"], rows, right=(2, 3, 4, 5))
+    _print_list("notes", table.notes)
     return 0

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from isthmus.cli import show
-from isthmus.cli.worlds import robot_of, worlds_of
-from isthmus.errors import BadInput
-from isthmus.files import check_places
+from isthmus.cli import render
+from isthmus.core.errors import BadInput
+from isthmus.core.files import check_writable
+from isthmus.robots.dynamics import resolve_dynamics, resolve_robot
 
 if TYPE_CHECKING:
-    from isthmus.identify.courses import Walks, Waves
-    from isthmus.identify.excite import Experiment
+    from isthmus.real2sim.identify.excitation import Experiment
+    from isthmus.real2sim.identify.excitation_signals import CommandSteps, Multisine
     from isthmus.sim.robot import Robot
     from isthmus.world import Belief
 
-LEVEL = 0.9
+INTERVAL_LEVEL = 0.9
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ class Args:
 
 
 def run(args: Args) -> int:
-    from isthmus.identify.courses import Walks
-    from isthmus.identify.excite import Judge, excite
-    from isthmus.identify.fit import free
+    from isthmus.real2sim.identify.excitation import ExperimentEvaluator, excite
+    from isthmus.real2sim.identify.excitation_signals import CommandSteps
+    from isthmus.real2sim.identify.fit import free_parameters
 
     if args.out is not None and args.out.suffix not in (".mcap", ".controller"):
         raise BadInput(f"-o takes a file NAME.mcap or NAME.controller, not {args.out}.")
@@ -68,89 +68,96 @@ def run(args: Args) -> int:
         raise BadInput("--horizon must be between 0.02 and half the length of the experiment.")
     if not 1 <= args.tries <= 100_000:
         raise BadInput("--tries must be between 1 and 100,000.")
-    robot, twin = robot_of(args.robot)
+    robot, twin = resolve_robot(args.robot)
     if twin is not None and args.belief is not None:
         raise BadInput("a twin brings its own belief; --belief is for robots.")
-    belief = worlds_of(args.belief, robot)[1]
+    belief = resolve_dynamics(args.belief, robot)[1]
     for name in args.only:
         robot.space.index(name)
-    names = args.only or free(robot, belief)
+    names = args.only or free_parameters(robot, belief)
     if not names:
         raise BadInput("nothing is left to find out: every parameter is fixed.")
-    check_places(args.out)
+    check_writable(args.out)
     began = time.perf_counter()
-    course = _course(args.policy, robot, args.seconds)
-    judge = Judge(robot, belief, course, args.horizon, names, left=twin.left if twin else None)
-    with show.bar(f"experiments with {robot.name}") as bar:
+    course = _parametrization(args.policy, robot, args.seconds)
+    judge = ExperimentEvaluator(
+        robot, belief, course, args.horizon, names, unexplained_noise=twin.unexplained_noise if twin else None
+    )
+    with render.progress_bar(f"experiments with {robot.name}") as bar:
         found = excite(judge, args.tries, args.seed, lambda done, worth: bar.update(done, f"worth {worth:.1f} nats"))
-    if found.beyond > 0:
+    if found.limit_excess > 0:
         raise BadInput(
-            f"no experiment keeps inside the limits of {robot.name}: the best exceeds them by {100 * found.beyond:.0f} %; "
+            f"no experiment keeps inside the limits of {robot.name}: the best exceeds them by "
+            f"{100 * found.limit_excess:.0f} %; "
             "more --tries may help."
         )
-    plain = judge.experiment(course.by_hand())
+    plain = judge.experiment(course.baseline())
     parent = twin.hash if twin else belief.hash
-    commands = course.entries(found.orders) if isinstance(course, Walks) else []
+    commands = course.command_entries(found.commands) if isinstance(course, CommandSteps) else []
     if args.out is not None:
-        _write(args.out, robot, belief, found, parent, commands)
+        _write_experiment(args.out, robot, belief, found, parent, commands)
     if args.json:
-        show.emit(_record(args, robot, belief, found, plain, parent, commands, time.perf_counter() - began))
+        render.emit(_json_record(args, robot, belief, found, plain, parent, commands, time.perf_counter() - began))
         return 0
-    _tell(robot, belief, found, plain)
+    _print_result(robot, belief, found, plain)
     if commands:
-        show.say("give these commands to the policy: isthmus run POLICY.controller --command " + " ".join(commands))
+        render.print_line("give these commands to the policy: isthmus run POLICY.controller --command " + " ".join(commands))
     if args.out is not None:
-        show.say(f"wrote {args.out}")
+        render.print_line(f"wrote {args.out}")
     return 0
 
 
-def _course(policy: Path | None, robot: Robot, seconds: float) -> Waves | Walks:
+def _parametrization(policy: Path | None, robot: Robot, seconds: float) -> Multisine | CommandSteps:
     """Waves of the motors, or commands to the policy of a run."""
-    from isthmus.identify.courses import Walks, Waves
+    from isthmus.real2sim.identify.excitation_signals import CommandSteps, Multisine
 
     if policy is None:
-        return Waves(robot, seconds)
+        return Multisine(robot, seconds)
     from isthmus.learn import runs
-    from isthmus.learn.residual import check_robot
+    from isthmus.learn.policies.base_controller import check_robot
 
     run = runs.load(policy)
     task = replace(run.task, robot=robot)
     check_robot(run, task, f"the policy {policy}")
-    return Walks(runs.load_actor(run), task, seconds)
+    return CommandSteps(runs.load_actor(run), task, seconds)
 
 
-def _write(path: Path, robot: Robot, belief: Belief, found: Experiment, parent: str, commands: list[str]) -> None:
+def _write_experiment(path: Path, robot: Robot, belief: Belief, found: Experiment, parent: str, commands: list[str]) -> None:
     if path.suffix == ".controller":
-        from isthmus.identify.player import save_player
+        from isthmus.deploy.trajectory_player import save_player
 
-        save_player(path, robot, belief, found.targets)
+        hashes = robot.model_hash, robot.space.hash, belief.hash
+        save_player(path, robot.contract, robot.default, found.targets, *hashes)
         return
     import numpy as np
 
     from isthmus.data.episode import Episode
-    from isthmus.data.recording import write
-    from isthmus.sim.engine import Engine
+    from isthmus.data.mcap.writer import write_episode
+    from isthmus.sim.simulation import Simulation
 
-    engine, rows = Engine(robot, 1), []
-    engine.apply(belief.median()[None], engine.all)
-    engine.reset(engine.all)
+    engine, rows = Simulation(robot, 1), []
+    engine.apply(belief.median()[None], engine.all_ids)
+    engine.reset(engine.all_ids)
     for u in found.targets:
-        rows.append(engine.noiseless()[0])
+        rows.append(engine.noiseless_signals()[0])
         engine.step(u[None])
     y = np.array(rows)
-    expected = {n: list(found.belief().interval(n, LEVEL)) for n in found.space.names}
+    expected = {n: list(found.expected_belief().interval(n, INTERVAL_LEVEL)) for n in found.space.names}
     origin = {"source": "sim", "parents": [parent], "expected": expected} | ({"commands": commands} if commands else {})
     signals = {name: y[:, where] for name, where in robot.contract.slices().items()}
     times = np.arange(len(y)) / robot.contract.rate
-    write(path, Episode(robot.contract, times, signals, found.targets, found.targets, origin=origin))
+    write_episode(path, Episode(robot.contract, times, signals, found.targets, found.targets, origin=origin))
 
 
-def _rows(belief: Belief, found: Experiment, plain: Experiment) -> list[tuple[str, Any, Any, Any]]:
-    after, other = found.belief(), plain.belief()
-    return [(n, belief.interval(n, LEVEL), after.interval(n, LEVEL), other.interval(n, LEVEL)) for n in found.space.names]
+def _interval_rows(belief: Belief, found: Experiment, plain: Experiment) -> list[tuple[str, Any, Any, Any]]:
+    after, other = found.expected_belief(), plain.expected_belief()
+    return [
+        (n, belief.interval(n, INTERVAL_LEVEL), after.interval(n, INTERVAL_LEVEL), other.interval(n, INTERVAL_LEVEL))
+        for n in found.space.names
+    ]
 
 
-def _record(
+def _json_record(
     args: Args,
     robot: Robot,
     belief: Belief,
@@ -166,19 +173,23 @@ def _record(
         "inputs": [parent],
         "file": str(args.out) if args.out else None,
         "experiment_seconds": args.seconds,
-        "level": LEVEL,
-        "worth": found.worth,
-        "worth_by_hand": plain.worth,
-        "parameters": {n: dict(zip(names, map(list, ranges), strict=True)) for n, *ranges in _rows(belief, found, plain)},
+        "level": INTERVAL_LEVEL,
+        "worth": found.information_gain_nats,
+        "worth_by_hand": plain.information_gain_nats,
+        "parameters": {
+            n: dict(zip(names, map(list, ranges), strict=True)) for n, *ranges in _interval_rows(belief, found, plain)
+        },
         "commands": commands,
         "seconds": seconds,
     }
 
 
-def _tell(robot: Robot, belief: Belief, found: Experiment, plain: Experiment) -> None:
+def _print_result(robot: Robot, belief: Belief, found: Experiment, plain: Experiment) -> None:
     rows = []
-    for name, *ranges in _rows(belief, found, plain):
+    for name, *ranges in _interval_rows(belief, found, plain):
         rows.append([name, robot.space[name].unit, *(f"{low:.3g} to {high:.3g}" for low, high in ranges)])
     rows.sort(key=lambda row: row[0])
-    show.out.print(show.table("90 % intervals", ["parameter", "unit", "now", "expected", "by hand"], rows))
-    show.say(f"worth {found.worth:.1f} nats; one by hand of the same length {plain.worth:.1f}.")
+    render.out.print(render.table("90 % intervals", ["parameter", "unit", "now", "expected", "by hand"], rows))
+    render.print_line(
+        f"worth {found.information_gain_nats:.1f} nats; one by hand of the same length {plain.information_gain_nats:.1f}."
+    )

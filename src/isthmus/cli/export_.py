@@ -11,9 +11,9 @@ from typing import Annotated
 
 import tyro
 
-from isthmus.cli import show
-from isthmus.errors import BadInput
-from isthmus.files import check_places
+from isthmus.cli import render
+from isthmus.core.errors import BadInput
+from isthmus.core.files import check_writable
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ def run(args: Args) -> int:
     if args.out == Path():
         raise BadInput("say where the controller goes: -o FILE.")
     from isthmus.learn import runs
-    from isthmus.learn.export import export
+    from isthmus.learn.policies.export import export
 
     found = runs.load(args.run)
-    check_places(args.out)
-    with show.bar("exporting") as bar:
+    check_writable(args.out)
+    with render.progress_bar("exporting") as bar:
         checked = export(found, runs.load_actor(found), args.out, bar.update)
     if args.json:
-        show.emit({"controller": str(args.out), "run": str(args.run), "run_hash": found.record["hash"], **checked})
+        render.emit({"controller": str(args.out), "run": str(args.run), "run_hash": found.record["hash"], **checked})
     else:
-        show.say(f"{args.out}: {checked['bytes'] / 1e3:.0f} kB, hash {checked['hash'][:12]}")
-        show.out.print(f"{checked['ticks']} ticks against training: largest difference {checked['checks']['recorded']:.1e}")
+        render.print_line(f"{args.out}: {checked['bytes'] / 1e3:.0f} kB, hash {checked['hash'][:12]}")
+        render.out.print(f"{checked['ticks']} ticks against training: largest difference {checked['checks']['recorded']:.1e}")
         rest = ", ".join(f"{kind} {worst:.1e}" for kind, worst in checked["checks"].items() if kind != "recorded")
-        show.out.print(f"other signals: {rest}")
+        render.out.print(f"other signals: {rest}")
     return 0

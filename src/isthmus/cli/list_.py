@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from isthmus.cli import show
+from isthmus.cli import render
 from isthmus.deploy.links import LINKS
 
 
@@ -23,19 +23,19 @@ class Args:
 
 
 def run(args: Args) -> int:
-    return _robot(args) if args.robot else _everything(args)
+    return _describe_robot(args) if args.robot else _list_all(args)
 
 
-def _everything(args: Args) -> int:
-    from isthmus.adapt.methods import METHODS
+def _list_all(args: Args) -> int:
+    from isthmus.learn.methods import METHODS
     from isthmus.robots import ROBOTS
-    from isthmus.sim.reality.families import FAMILIES
-    from isthmus.tasks import TASKS
+    from isthmus.sim.reality.hidden import FAMILIES
+    from isthmus.tasks.catalogue import TASKS
 
     robots, tasks = {name: make() for name, make in ROBOTS.items()}, {name: make() for name, make in TASKS.items()}
     if args.json:
-        show.emit({
-            "robots": {n: _robot_dict(r) for n, r in robots.items()},
+        render.emit({
+            "robots": {n: _robot_record(r) for n, r in robots.items()},
             "tasks": {n: {"doc": t.doc, "robot": t.robot.name, "episode": t.episode} for n, t in tasks.items()},
             "methods": METHODS,
             "links": LINKS,
@@ -43,21 +43,21 @@ def _everything(args: Args) -> int:
         })  # fmt: skip
         return 0
     rows = [[n, f"{r.contract.rate:g} Hz", f"{len(r.space)} parameters", r.doc] for n, r in robots.items()]
-    show.out.print(show.table("robots", ["name", "rate", "world", ""], rows))
-    show.out.print("also menagerie:NAME, and the path of any MJCF, URDF or robot config\n")
+    render.out.print(render.table("robots", ["name", "rate", "world", ""], rows))
+    render.out.print("also menagerie:NAME, and the path of any MJCF, URDF or robot config\n")
     rows = [[n, f"{t.episode:g} s", t.doc] for n, t in tasks.items()]
-    show.out.print(show.table("tasks", ["name", "episode", ""], rows))
-    show.out.print()
-    show.out.print(show.table("methods", ["name", ""], [[n, text] for n, text in METHODS.items()]))
-    show.out.print()
-    show.out.print(show.table("links", ["name", ""], [[n, text] for n, text in LINKS.items()]))
-    show.out.print()
+    render.out.print(render.table("tasks", ["name", "episode", ""], rows))
+    render.out.print()
+    render.out.print(render.table("methods", ["name", ""], [[n, text] for n, text in METHODS.items()]))
+    render.out.print()
+    render.out.print(render.table("links", ["name", ""], [[n, text] for n, text in LINKS.items()]))
+    render.out.print()
     title = "families of realities, for `isthmus robot --hidden SEED`"
-    show.out.print(show.table(title, ["name", ""], [[n, text] for n, text in FAMILIES.items()]))
+    render.out.print(render.table(title, ["name", ""], [[n, text] for n, text in FAMILIES.items()]))
     return 0
 
 
-def _robot_dict(robot) -> dict:
+def _robot_record(robot) -> dict:
     prior = {name: list(robot.prior.interval(name, 1.0)) for name in robot.prior.free().names}
     return {
         "doc": robot.doc,
@@ -70,23 +70,23 @@ def _robot_dict(robot) -> dict:
     }
 
 
-def _robot(args: Args) -> int:
+def _describe_robot(args: Args) -> int:
     from isthmus.robots import get_robot
 
     robot = get_robot(args.robot)
     if args.json:
-        show.emit({"robot": args.robot, **_robot_dict(robot)})
+        render.emit({"robot": args.robot, **_robot_record(robot)})
         return 0
-    show.out.print(f"{robot.name}: {robot.doc}\n")
+    render.out.print(f"{robot.name}: {robot.doc}\n")
     rows = [[s.name, str(s.size), s.unit, s.frame, ", ".join(s.labels)] for s in robot.contract.signals]
     target = robot.contract.target
     rows.append([f"{target.name} (sent)", str(target.size), target.unit, target.frame, ", ".join(target.labels)])
-    show.out.print(show.table("signals, and what is sent", ["name", "size", "unit", "frame", "labels"], rows, right=(1,)))
+    render.out.print(render.table("signals, and what is sent", ["name", "size", "unit", "frame", "labels"], rows, right=(1,)))
     rows = []
     for p in robot.space.params:
         low, high = robot.prior.interval(p.name, 1.0)
         rows.append([p.name, f"{p.nominal:g}", f"{low:.3g} to {high:.3g}", f"{p.low:g} to {p.high:g}", p.unit, p.doc])
-    show.out.print()
+    render.out.print()
     columns = ["parameter", "nominal", "prior", "hard bounds", "unit", ""]
-    show.out.print(show.table("world", columns, rows, right=(1,)))
+    render.out.print(render.table("world", columns, rows, right=(1,)))
     return 0

@@ -22,24 +22,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from isthmus.cli import show
-from isthmus.cli.checks import not_negative
-from isthmus.errors import BadInput, unknown
+from isthmus.cli import render
+from isthmus.cli.option_checks import check_not_negative
+from isthmus.core.errors import BadInput, unknown_name
 
 if TYPE_CHECKING:
-    from isthmus.loop.steps import Done, Step
-    from isthmus.loop.story import Settings
+    from isthmus.pipeline.evidence import LoopSettings
+    from isthmus.pipeline.journal import Call, CallRecord
 
-TASK = "crazyflie/hover"
-BROKEN = 70
+DEFAULT_TASK = "crazyflie/hover"
+CRASH_EXIT_CODE = 70
 """Exit code of a command that did not end as it should."""
-FAMILY = "mixed"
+DEFAULT_FAMILY = "mixed"
 """Of the reality of a task with which none comes: numbers outside of the prior, and physics that training lacks."""
 
 
 @dataclass(frozen=True)
 class Args:
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = TASK
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = DEFAULT_TASK
     """Task to learn, as in `isthmus list`."""
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
     """Folder for everything; the same command goes on with what is there. By default runs/loop-…."""
@@ -66,111 +66,111 @@ class Args:
 
 
 def run(args: Args) -> int:
-    settings, folder = asked_for(args)
-    from isthmus.files import read_json, write_json
-    from isthmus.loop.course import course
-    from isthmus.loop.outcome import outcome
-    from isthmus.loop.report import write_report
-    from isthmus.loop.steps import Journal, alone, carry_out
-    from isthmus.loop.story import OWN
-    from isthmus.tasks import get_task
+    settings, folder = settings_from_options(args)
+    from isthmus.core.files import read_json, write_json
+    from isthmus.pipeline.evidence import SHIPPED_REALITY
+    from isthmus.pipeline.journal import Journal, exclusive_folder, run_calls
+    from isthmus.pipeline.outcome import loop_result
+    from isthmus.pipeline.stages import loop_stages
+    from isthmus.studio.reports.loop import write_loop_report
+    from isthmus.tasks.catalogue import get_task
 
     task = get_task(settings.task)
-    with alone(folder):
+    with exclusive_folder(folder):
         asked, plan = dataclasses.asdict(settings), folder / "loop.json"
         if plan.exists():
-            _same(read_json(plan).get("settings"), asked, folder)
+            _check_same_settings(read_json(plan).get("settings"), asked, folder)
         else:
-            if settings.watched == OWN:
-                (folder / OWN).write_bytes(_shipped(settings.task).read_bytes())
+            if settings.watched == SHIPPED_REALITY:
+                (folder / SHIPPED_REALITY).write_bytes(_shipped_reality(settings.task).read_bytes())
             write_json(plan, {"kind": "loop", "settings": asked})
         began = time.monotonic()
-        watch = _Watch(args.json, settings)
-        with show.within(watch.left):
-            story, steps = carry_out(course(settings, task, folder), Journal(folder), command, watch)
-        truth = _revealed(settings, folder, task.robot.name)
-        found = outcome(story, task.robot.space, truth)
-        with show.bar("writing the report") as bar:
-            page = write_report(folder / "report.html", story, settings, task, found, steps, bar.update)
+        watch = _ProgressPrinter(args.json, settings)
+        with render.show_total_remaining(watch.remaining_seconds):
+            story, steps = run_calls(loop_stages(settings, task, folder), Journal(folder), run_command, watch)
+        truth = _revealed_truth(settings, folder, task.robot.name)
+        found = loop_result(story, task.robot.space, truth)
+        with render.progress_bar("writing the report") as bar:
+            page = write_loop_report(folder / "report.html", story, settings, task, found, steps, bar.update)
     code = 0 if found.good else 1
     if args.json:
         where = {"folder": str(folder), "report": str(page), "seconds": time.monotonic() - began, "exit": code}
-        show.emit(found.to_dict() | where)
+        render.emit(found.to_dict() | where)
         return code
-    show.say("")
+    render.print_line("")
     for line in found.sentences:
-        show.say(line)
-    show.say(f"report: {page}", "bold")
+        render.print_line(line)
+    render.print_line(f"report: {page}", "bold")
     return code
 
 
-def asked_for(args: Args) -> tuple[Settings, Path]:
+def settings_from_options(args: Args) -> tuple[LoopSettings, Path]:
     """What the options ask for, and the folder that it goes to."""
-    from isthmus.loop.story import Settings
-    from isthmus.loop.tuned import tuned
-    from isthmus.tasks import get_task
+    from isthmus.pipeline.budgets import task_budget
+    from isthmus.pipeline.evidence import LoopSettings
+    from isthmus.tasks.catalogue import get_task
 
     task = get_task(args.task)
-    not_negative(args, "budget", "seconds", "seed")
+    check_not_negative(args, "budget", "seconds", "seed")
     if sum(x is not None and x != "" for x in (args.reality, args.hidden, args.link)) > 1:
         raise BadInput("a loop is about one robot: give --reality, --hidden or --link, and only one of them.")
     if args.family and args.hidden is None:
         raise BadInput("--family goes with --hidden SEED.")
     if not 1 <= args.rounds <= 20:
         raise BadInput("--rounds must be between 1 and 20.")
-    seconds = args.seconds or tuned(args.task).seconds
+    seconds = args.seconds or task_budget(args.task).recording_seconds
     if not 2.0 <= seconds <= 600.0:
         raise BadInput("--seconds must be between 2 and 600.")
-    word, name = _robot(args, task.robot)
+    word, name = _reality_and_suffix(args, task.robot)
     folder = args.out or Path("runs") / f"loop-{args.task.replace('/', '-')}{name}"
-    run = _trained(args.policy, args.task) if args.policy is not None else ""
-    return Settings(args.task, args.link, word, seconds, args.rounds, args.budget, args.seed, run), folder
+    run = _checked_run(args.policy, args.task) if args.policy is not None else ""
+    return LoopSettings(args.task, args.link, word, seconds, args.rounds, args.budget, args.seed, run), folder
 
 
-def _trained(run: Path, task: str) -> str:
+def _checked_run(run: Path, task: str) -> str:
     from isthmus.learn import runs
-    from isthmus.tasks import get_task
+    from isthmus.tasks.catalogue import get_task
 
     found = runs.load(run)
-    if found.plan.task != task:
-        raise BadInput(f"{run} is a policy for {found.plan.task}, not for {task}.")
+    if found.config.task != task:
+        raise BadInput(f"{run} is a policy for {found.config.task}, not for {task}.")
     if found.belief.hash != get_task(task).robot.prior.hash or found.task.robot.unit.hash != get_task(task).robot.unit.hash:
         raise BadInput(f"{run} was trained in other worlds than the prior of {found.task.robot.name}; a loop begins there.")
     return str(run.absolute())
 
 
-def _robot(args: Args, robot: Any) -> tuple[str, str]:
+def _reality_and_suffix(args: Args, robot: Any) -> tuple[str, str]:
     """The word for a virtual robot's reality, empty for a real one, and what its folder is called after it."""
     from isthmus.deploy.links import LINKS
-    from isthmus.loop.story import OWN
-    from isthmus.sim.reality.families import HIDDEN, named
+    from isthmus.pipeline.evidence import SHIPPED_REALITY
+    from isthmus.sim.reality.hidden import HIDDEN_PREFIX, parse_reality
 
     if args.link:
         if args.link.partition(":")[0] not in LINKS:
-            raise unknown("link", args.link, LINKS)
+            raise unknown_name("link", args.link, LINKS)
         return "", "-" + args.link.replace(":", "-").replace("/", "-")
     if args.reality is not None:
         word = str(args.reality)
-        named(word, robot).check(robot)
-        if not word.startswith(HIDDEN):
+        parse_reality(word, robot).check(robot)
+        if not word.startswith(HIDDEN_PREFIX):
             return str(args.reality.absolute()), f"-{args.reality.stem}"
-    elif args.hidden is None and _shipped(args.task).exists():
-        return OWN, ""
+    elif args.hidden is None and _shipped_reality(args.task).exists():
+        return SHIPPED_REALITY, ""
     else:
-        parts = ("1", FAMILY) if args.hidden is None else (str(args.hidden), args.family)
-        word = HIDDEN + ":".join(part for part in parts if part)
-        named(word, robot)
+        parts = ("1", DEFAULT_FAMILY) if args.hidden is None else (str(args.hidden), args.family)
+        word = HIDDEN_PREFIX + ":".join(part for part in parts if part)
+        parse_reality(word, robot)
     return word, "-" + word.replace(":", "-")
 
 
-def _shipped(task: str) -> Path:
+def _shipped_reality(task: str) -> Path:
     """The reality that comes with a task."""
-    import isthmus.loop
+    import isthmus.pipeline
 
-    return Path(isthmus.loop.__file__).parent / "realities" / f"{task.replace('/', '-')}.toml"
+    return Path(isthmus.pipeline.__file__).parent / "realities" / f"{task.replace('/', '-')}.toml"
 
 
-def _same(before: Any, now: dict[str, Any], folder: Path) -> None:
+def _check_same_settings(before: Any, now: dict[str, Any], folder: Path) -> None:
     if not isinstance(before, dict):
         raise BadInput(f"{folder / 'loop.json'} is not the record of a loop; choose another folder with -o.")
     for name, value in now.items():
@@ -181,7 +181,7 @@ def _same(before: Any, now: dict[str, Any], folder: Path) -> None:
             )
 
 
-def command(args: tuple[str, ...]) -> tuple[int, dict[str, Any]]:
+def run_command(args: tuple[str, ...]) -> tuple[int, dict[str, Any]]:
     """A command as it is typed, in this process."""
     from isthmus.cli.main import main
 
@@ -192,78 +192,80 @@ def command(args: tuple[str, ...]) -> tuple[int, dict[str, Any]]:
         except (Exception, SystemExit) as error:
             # A mistake in one command must not take the others' work with it.
             traceback.print_exc()
-            return BROKEN, {"error": f"{type(error).__name__}: {error}"}
+            return CRASH_EXIT_CODE, {"error": f"{type(error).__name__}: {error}"}
     lines = [line for line in printed.getvalue().splitlines() if line.startswith("{")]
     return code, json.loads(lines[-1]) if lines else {}
 
 
-class _Watch:
+class _ProgressPrinter:
     """Tells of each step as it begins and ends."""
 
-    def __init__(self, quiet: bool, settings: Settings):
+    def __init__(self, quiet: bool, settings: LoopSettings):
         self.quiet, self.settings = quiet, settings
-        self.done: list[tuple[str, float]] = []
-        self.at_work, self.name, self.began = False, "", 0.0
+        self.finished: list[tuple[str, float]] = []
+        self.running, self.name, self.began = False, "", 0.0
 
-    def left(self, own: float | None = None) -> float | None:
+    def remaining_seconds(self, own: float | None = None) -> float | None:
         """s that the loop may still take, from what the command at work says it still needs."""
-        from isthmus.loop.course import left
+        from isthmus.pipeline.stages import remaining_seconds
 
-        return left(self.done, self.name, time.monotonic() - self.began, own)
+        return remaining_seconds(self.finished, self.name, time.monotonic() - self.began, own)
 
-    def __call__(self, number: int, step: Step, done: Done | None) -> None:
+    def __call__(self, number: int, step: Call, done: CallRecord | None) -> None:
         if done is None:
-            self.at_work, self.name, self.began = True, step.name, time.monotonic()
-            more = self.left()
-            note = f"about {show.long(more)} left in all" if more else expected(self.settings)
-            self._say(f"{number:>2}  {step.doc}  ({note})", "bold")
-            self._say(f"    isthmus {' '.join(_short(a) for a in step.args)}", "dim")
+            self.running, self.name, self.began = True, step.name, time.monotonic()
+            more = self.remaining_seconds()
+            note = f"about {render.format_duration(more)} left in all" if more else expected_duration(self.settings)
+            self._print_line(f"{number:>2}  {step.purpose}  ({note})", "bold")
+            self._print_line(f"    isthmus {' '.join(_shell_quoted(a) for a in step.arguments)}", "dim")
             return
-        self.done.append((step.name, done.seconds))
-        text = f"not done: {done.failed}" if done.failed else told(done)
-        found = ", ".join(part for part in (text, show.long(done.seconds) if self.at_work else "done before") if part)
-        self._say(f"    {found}" if self.at_work else f"{number:>2}  {step.doc}: {found}")
-        self.at_work = False
+        self.finished.append((step.name, done.seconds))
+        text = f"not done: {done.failure}" if done.failure else call_summary(done)
+        found = ", ".join(
+            part for part in (text, render.format_duration(done.seconds) if self.running else "done before") if part
+        )
+        self._print_line(f"    {found}" if self.running else f"{number:>2}  {step.purpose}: {found}")
+        self.running = False
 
-    def _say(self, text: str, style: str = "") -> None:
+    def _print_line(self, text: str, style: str = "") -> None:
         if self.quiet:
-            print(show.visible(text), file=sys.stderr, flush=True)
+            print(render.printable(text), file=sys.stderr, flush=True)
         else:
-            show.say(text, style)
+            render.print_line(text, style)
 
 
-def expected(settings: Settings) -> str:
+def expected_duration(settings: LoopSettings) -> str:
     """What a loop takes as a rule, before anything of it is known."""
-    from isthmus.loop.course import USUAL
-    from isthmus.loop.tuned import tuned
+    from isthmus.pipeline.budgets import task_budget
+    from isthmus.pipeline.stages import TYPICAL_STEP_DURATIONS
 
-    minutes = settings.budget or settings.rounds * tuned(settings.task).minutes
-    stages = f"about {len(USUAL)} stages as a rule"
+    minutes = settings.budget or settings.rounds * task_budget(settings.task).loop_minutes
+    stages = f"about {len(TYPICAL_STEP_DURATIONS)} stages as a rule"
     return stages + (f", {minutes:.0f} min in all on two free cores" if minutes else "")
 
 
-def _short(argument: str) -> str:
+def _shell_quoted(argument: str) -> str:
     return f"'{argument}'" if " " in argument else argument
 
 
-def told(done: Done) -> str:
+def call_summary(done: CallRecord) -> str:
     """What a step found, in a few words."""
     r = done.result
-    match done.step.args[0]:
+    match done.call.arguments[0]:
         case "train":
-            return f"success in {_percent(r['evaluation']['success'])} of its worlds"
-        case "eval":
-            return f"success in {_percent(r['success'])}"
+            return f"success in {_format_rate(r['evaluation']['success'])} of its worlds"
+        case "evaluate":
+            return f"success in {_format_rate(r['success'])}"
         case "run":
             why = f": {r['why']}" if r.get("why") else ""
             ended = "not started" if r.get("ended") == "preflight" else f"{r.get('ended')} after {r.get('seconds', 0):.1f} s"
             return f"{ended}{why}"
-        case "gap":
+        case "diagnose":
             why, score = r.get("why"), r.get("score")
             far = f"{score['value']:.3g} times the noise from the simulator" if score else "cannot tell how far"
             return f"{why['headline']} {far}" if why else far
         case "identify":
-            return _told_numbers(r)
+            return _parameters_summary(r)
         case "actuator":
             return f"law: {r.get('law')}"
         case "residual":
@@ -275,26 +277,28 @@ def told(done: Done) -> str:
     return ""
 
 
-def _told_numbers(r: dict[str, Any]) -> str:
-    from isthmus.loop.outcome import moved
+def _parameters_summary(r: dict[str, Any]) -> str:
+    from isthmus.pipeline.outcome import parameters_outside_prior
 
-    found = [f"{m.name} {m.value:.3g}{'' if m.unit == '1' else ' ' + m.unit}" for m in moved(r["parameters"])[:3]]
+    found = [
+        f"{m.name} {m.value:.3g}{'' if m.unit == '1' else ' ' + m.unit}" for m in parameters_outside_prior(r["parameters"])[:3]
+    ]
     return ", ".join(found) if found else "nothing that differs from what was believed"
 
 
-def _percent(rate: dict[str, float]) -> str:
+def _format_rate(rate: dict[str, float]) -> str:
     return f"{100 * rate['rate']:.0f} % ({100 * rate['low']:.0f} to {100 * rate['high']:.0f})"
 
 
-def _revealed(settings: Settings, folder: Path, robot: str) -> dict[str, Any] | None:
+def _revealed_truth(settings: LoopSettings, folder: Path, robot: str) -> dict[str, Any] | None:
     """The truth of a virtual robot, once everything is over; None if it cannot be read any more."""
     if not settings.watched:
         return None
     from isthmus.robots import get_robot
-    from isthmus.sim.reality.families import named
+    from isthmus.sim.reality.hidden import parse_reality
 
     try:
-        return named(settings.reality(folder), get_robot(robot)).to_dict()
+        return parse_reality(settings.reality_argument(folder), get_robot(robot)).to_dict()
     except BadInput as error:
-        show.err.print(f"the truth cannot be told: {error}", markup=False)
+        render.err.print(f"the truth cannot be told: {error}", markup=False)
         return None

@@ -15,21 +15,21 @@ import sys
 import textwrap
 
 from isthmus import __version__
-from isthmus.errors import BadInput, Interrupted, unknown
+from isthmus.core.errors import BadInput, Interrupted, unknown_name
 
 VERBS = {
     "list": "robots, tasks and methods, and the parameters of a robot",
     "train": "train a policy over thousands of worlds",
-    "eval": "measure a policy: success with its interval, and each reward term",
+    "evaluate": "measure a policy: success with its interval, and each reward term",
     "compare": "compare policies world by world: inside, outside, in realities, after a change",
     "probe": "how much of the world can be read from what a policy knows",
     "play": "watch a policy in the browser and change its world",
     "export": "write a policy as a controller for the robot",
     "robot": "a virtual robot in its own process, on the same link as hardware",
     "run": "run a controller on a robot, under a guard, and record it",
-    "gap": "how far recordings are from the simulator, and why",
+    "diagnose": "how far recordings are from the simulator, and why",
     "identify": "find a robot's numbers from recordings of it, with intervals",
-    "watch": "has a unit changed since its twin was fitted: what, since when, what to do",
+    "drift": "has a unit changed since its twin was fitted: what, since when, what to do",
     "excite": "the experiment that tells most about a robot",
     "actuator": "find the law of its motors, from torques or from motion alone",
     "residual": "learn what no number explains: soft ground, a force",
@@ -39,10 +39,13 @@ VERBS = {
     "doctor": "what this machine can do, how fast, and what is missing",
 }
 
-ABOUT = ("-h", "--help", "help", "--version", "version")
-CODES = "exit codes: 0 done, 1 the answer is no, 2 bad input, 3 interrupted with everything saved"
+RENAMED_VERBS = {"eval": "evaluate", "gap": "diagnose", "watch": "drift"}
+"""Verbs of earlier versions; they still work, and say what they are called now."""
 
-LAB = (
+ABOUT_ARGUMENTS = ("-h", "--help", "help", "--version", "version")
+EXIT_CODES_TEXT = "exit codes: 0 done, 1 the answer is no, 2 bad input, 3 interrupted with everything saved"
+
+LAB_MODULES = (
     *("cma", "duckdb", "matplotlib", "mujoco", "mujoco_menagerie", "torch", "onnx"),
     *("safetensors", "scipy", "tensorboard", "trimesh", "viser"),
 )
@@ -55,7 +58,7 @@ def usage(width: int = 120) -> str:
     return (
         f"isthmus {__version__}: from simulation to the robot and back\n\nusage: isthmus VERB [options]\n\n{verbs}\n\n"
         "example: isthmus train pendulum/swingup -o runs/first\n"
-        "isthmus VERB --help tells more about a verb.\n" + "\n".join(textwrap.wrap(CODES, max(width, 35)))
+        "isthmus VERB --help tells more about a verb.\n" + "\n".join(textwrap.wrap(EXIT_CODES_TEXT, max(width, 35)))
     )
 
 
@@ -64,47 +67,50 @@ def main(argv: list[str] | None = None, inner: bool = False) -> int:
     argv = sys.argv[1:] if argv is None else argv
     as_json = "--json" in argv
     try:
-        code = _run(argv[0], argv[1:]) if argv and argv[0] not in ABOUT else _about(argv)
+        code = _run_verb(argv[0], argv[1:]) if argv and argv[0] not in ABOUT_ARGUMENTS else _print_about(argv)
         try:
             sys.stdout.flush()  # here, where it is known what came out if nobody reads it
         except BrokenPipeError:
-            _unread()
+            _discard_stdout()
         return code
     except BadInput as error:
         return _fail(str(error), as_json, 2)
     except Interrupted as error:
         return _fail(str(error), as_json, 3, quiet=inner)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in LAB:
+        if (error.name or "").partition(".")[0] not in LAB_MODULES:
             raise
         return _fail(f"`isthmus {argv[0]}` needs {error.name}: pip install 'isthmus[lab]'.", as_json, 2)
     except KeyboardInterrupt:
         return _fail("interrupted.", as_json, 3, quiet=inner)
     except BrokenPipeError:
-        _unread()
+        _discard_stdout()
         return 1  # cut off in the middle of what was printed
     except OSError as error:
         where = f"cannot use {error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}.", as_json, 2)
 
 
-def _unread() -> None:
-    from isthmus.cli import show
+def _discard_stdout() -> None:
+    from isthmus.cli import render
 
-    show.unread()
+    render.discard_stdout()
 
 
-def _about(argv: list[str]) -> int:
+def _print_about(argv: list[str]) -> int:
     version = argv[:1] in (["--version"], ["version"])
     with contextlib.suppress(BrokenPipeError):
         print(__version__ if version else usage(shutil.get_terminal_size((120, 24)).columns))
     return 0 if argv else 2
 
 
-def _run(verb: str, rest: list[str]) -> int:
+def _run_verb(verb: str, rest: list[str]) -> int:
+    if verb in RENAMED_VERBS:
+        print(f"isthmus: `{verb}` is called `{RENAMED_VERBS[verb]}` now.", file=sys.stderr)
+        verb = RENAMED_VERBS[verb]
     if verb not in VERBS:
-        raise unknown("verb", verb, VERBS)
-    from isthmus.cli import asked
+        raise unknown_name("verb", verb, VERBS)
+    from isthmus.cli import options
 
     # Threads that wait for work must not spin for long: the physics runs on the same cores. Read when torch is loaded.
     os.environ.setdefault("GOMP_SPINCOUNT", "3000")
@@ -112,7 +118,7 @@ def _run(verb: str, rest: list[str]) -> int:
     with contextlib.suppress(AttributeError):
         sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     about = re.sub(r"\n+example:", "\n\nexample:", module.__doc__ or "")  # a paragraph each
-    args = asked.read(module.Args, f"isthmus {verb}", about, rest)
+    args = options.parse_options(module.Args, f"isthmus {verb}", about, rest)
     return module.run(args)
 
 

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import tyro
 
-from isthmus.cli import show
-from isthmus.errors import BadInput
+from isthmus.cli import render
+from isthmus.core.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -33,13 +33,13 @@ def run(args: Args) -> int:
     if not 1 <= args.port <= 65535:
         raise BadInput(f"--port must lie in 1 … 65535, not {args.port}.")
     from isthmus.learn import runs
-    from isthmus.studio.play import replay, serve
+    from isthmus.studio.live.policy_viewer import replay, serve
 
     def ready(address: str) -> None:
         if args.json:
-            show.emit({"address": address, "what": str(args.what)})
+            render.emit({"address": address, "what": str(args.what)})
         else:
-            show.out.print(f"open {address}  (Ctrl-C stops)")
+            render.out.print(f"open {address}  (Ctrl-C stops)")
 
     try:
         if args.what.suffix == ".npz":

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from isthmus.cli import show
-from isthmus.cli.worlds import task_on, worlds_of
-from isthmus.errors import BadInput
-from isthmus.files import check_places
+from isthmus.cli import render
+from isthmus.core.errors import BadInput
+from isthmus.core.files import check_writable
+from isthmus.robots.dynamics import resolve_dynamics
 
 if TYPE_CHECKING:
-    from isthmus.adapt.probing.probe import Report
+    from isthmus.learn.evaluate.probe import ProbeResult
 
-MEANS = {
+FEATURE_DESCRIPTIONS = {
     "ticks": "the last ticks that the policy observes",
     "memory": "all that it remembers of the past",
     "estimate": "what it makes of it: z",
@@ -47,67 +47,70 @@ def run(args: Args) -> int:
         raise BadInput("--seed must not be negative.")
     if args.out is not None and args.out.suffix != ".png":
         raise BadInput(f"-o takes a file NAME.png, not {args.out}.")
-    from isthmus.adapt.comparison.contend import trained
-    from isthmus.adapt.probing import probe
-    from isthmus.cli.compare_ import emit
+    from isthmus.cli.compare_ import emit_with_files
     from isthmus.learn import runs
     from isthmus.learn.checkpoint import newest
+    from isthmus.learn.evaluate import probe
+    from isthmus.learn.evaluate.contenders import load_training_belief
 
-    if args.worlds < probe.FEWEST:
-        raise BadInput(f"--worlds must be at least {probe.FEWEST}.")
+    if args.worlds < probe.MIN_WORLDS:
+        raise BadInput(f"--worlds must be at least {probe.MIN_WORLDS}.")
     found = runs.load(args.run)
-    belief = trained(found)
+    belief = load_training_belief(found)
     if args.belief is not None:
-        robot, belief = worlds_of(args.belief, found.task.robot)
-        found = replace(found, task=task_on(found.task, robot))
-    check_places(args.out)
-    with show.bar(f"probing {found.plan.task}") as bar:
+        robot, belief = resolve_dynamics(args.belief, found.task.robot)
+        found = replace(found, task=found.task.on(robot))
+    check_writable(args.out)
+    with render.progress_bar(f"probing {found.config.task}") as bar:
         report = probe.probe(found, args.worlds, args.seed, belief, bar.update)
-    title = f"{found.plan.task}, {found.plan.method}: {report.held_out} worlds held out of {report.train + report.held_out}"
+    title = (
+        f"{found.config.task}, {found.config.method}: {report.held_out_worlds} worlds held out of "
+        f"{report.train_worlds + report.held_out_worlds}"
+    )
     if args.json:
         record = {
             "run": str(args.run),
-            "task": found.plan.task,
-            "method": found.plan.method,
+            "task": found.config.task,
+            "method": found.config.method,
             "run_hash": found.record["hash"],
             "checkpoint": newest(found.folder).name,
             "belief_hash": belief.hash,
             "seed": args.seed,
-            "worlds": {"asked": args.worlds, "train": report.train, "held_out": report.held_out},
+            "worlds": {"asked": args.worlds, "train": report.train_worlds, "held_out": report.held_out_worlds},
             "features": {what: p.to_dict() for what, p in report.probes.items()},
         }
-        return emit(record, lambda: _write(report, title, args.out))
+        return emit_with_files(record, lambda: _write_figure(report, title, args.out))
     try:
-        files = _write(report, title, args.out)
+        files = _write_figure(report, title, args.out)
     finally:
-        _tell(report, title)
+        _print_result(report, title)
     for file in files:
-        show.say(f"wrote {file}")
+        render.print_line(f"wrote {file}")
     return 0
 
 
-def _tell(report: Report, title: str) -> None:
-    from isthmus.cli.compared import packed
+def _print_result(report: ProbeResult, title: str) -> None:
+    from isthmus.cli.comparison_tables import print_fitted_tables
 
-    show.say(title)
+    render.print_line(title)
     for what in report.probes:
-        show.say(f"{what:<9} {MEANS[what]}")
-    show.out.print()
-    rows = [[name, *(cell(p.best(name)) for p in report.probes.values())] for name in report.names]
+        render.print_line(f"{what:<9} {FEATURE_DESCRIPTIONS[what]}")
+    render.out.print()
+    rows = [[name, *(r2_text(p.best(name)) for p in report.probes.values())] for name in report.names]
     how = "R² by the better of a straight and a curved regression, 95 % interval"
-    packed(how, "parameter", [[what] for what in report.probes], rows)
+    print_fitted_tables(how, "parameter", [[what] for what in report.probes], rows)
 
 
-def _write(report: Report, title: str, out: Path | None) -> list[Path]:
+def _write_figure(report: ProbeResult, title: str, out: Path | None) -> list[Path]:
     """The figure, where it is asked for."""
     if out is None:
         return []
-    from isthmus.adapt.comparison.figures import save
-    from isthmus.adapt.probing.figure import bars
+    from isthmus.studio.figures.comparison import save_figure
+    from isthmus.studio.figures.probe import probe_figure
 
-    save(bars(report, MEANS, title), out)
+    save_figure(probe_figure(report, FEATURE_DESCRIPTIONS, title), out)
     return [out]
 
 
-def cell(read) -> str:
+def r2_text(read) -> str:
     return "cannot be read" if read.r2 <= 0 else f"{read.r2:.2f} ({read.low:.2f}, {read.high:.2f})"

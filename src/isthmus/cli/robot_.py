@@ -15,8 +15,8 @@ from typing import Annotated
 
 import tyro
 
-from isthmus.cli import show
-from isthmus.errors import BadInput, unknown
+from isthmus.cli import render
+from isthmus.core.errors import BadInput, unknown_name
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def run(args: Args) -> int:
         raise BadInput("a robot has one reality: give --reality or --hidden, not both.")
     from isthmus.robots import get_robot
     from isthmus.sim.reality import Reality, VirtualRobot
-    from isthmus.sim.reality.families import hidden
+    from isthmus.sim.reality.hidden import hidden
 
     robot = get_robot(args.robot)
     family = ""
@@ -63,49 +63,49 @@ def run(args: Args) -> int:
     else:
         reality = Reality.load(args.reality) if args.reality else Reality(robot.name)
     if args.reveal:
-        return _reveal(args, family, reality)
+        return _print_reality(args, family, reality)
     kind, _, endpoint = args.link.partition(":")
     if kind != "zenoh":
-        raise unknown("link", args.link, ["zenoh"], "a robot's process")
-    from isthmus.deploy.links.zenoh_link import DEFAULT, ZenohRobot
+        raise unknown_name("link", args.link, ["zenoh"], "a robot's process")
+    from isthmus.deploy.links.zenoh import DEFAULT_ENDPOINT, ZenohRobot
 
     body = VirtualRobot(robot, reality, args.timeout)
-    truth = _Truth(body, args.truth) if args.truth else body
-    end = ZenohRobot(truth, endpoint or DEFAULT, args.speed)
+    truth = _TruthLog(body, args.truth) if args.truth else body
+    end = ZenohRobot(truth, endpoint or DEFAULT_ENDPOINT, args.speed)
     stopped: list[int] = []
     for s in (signal.SIGINT, signal.SIGTERM):
         signal.signal(s, lambda *_: stopped.append(1))
     if not args.json:
-        show.out.print(f"{robot.name}, unit {body.identity.unit}, listens at {endpoint or DEFAULT}; Ctrl-C ends it")
+        render.out.print(f"{robot.name}, unit {body.identity.unit}, listens at {endpoint or DEFAULT_ENDPOINT}; Ctrl-C ends it")
     over = time.monotonic() + args.seconds if args.seconds else math.inf
     try:
         end.serve(lambda: not stopped and time.monotonic() < over)
     finally:
         end.close()
-        if isinstance(truth, _Truth):
+        if isinstance(truth, _TruthLog):
             truth.close()
     if args.json:
         late = {"seconds": body.time, "overruns": end.overruns}
-        show.emit({"robot": robot.name, "unit": body.identity.unit, "model_hash": robot.model_hash, **late})
+        render.emit({"robot": robot.name, "unit": body.identity.unit, "model_hash": robot.model_hash, **late})
     elif end.overruns:
-        show.out.print(f"{end.overruns} times this machine was too slow for real time")
+        render.out.print(f"{end.overruns} times this machine was too slow for real time")
     return 0
 
 
-def _reveal(args: Args, family: str, reality) -> int:
+def _print_reality(args: Args, family: str, reality) -> int:
     about = {"robot": args.robot, "seed": args.hidden, "family": family, "reality_hash": reality.hash}
     if args.json:
-        show.emit(about | {"reality": reality.to_dict()})
+        render.emit(about | {"reality": reality.to_dict()})
     else:
         print(f"# seed {args.hidden}, family {family}")
         print(reality.to_toml())
     return 0
 
 
-class _Truth:
+class _TruthLog:
     """The same robot, with a log of what is really so, fifty lines per second."""
 
-    EVERY = 10
+    LOG_EVERY = 10
 
     def __init__(self, body, path: Path):
         self.body, self.period = body, body.period
@@ -120,8 +120,8 @@ class _Truth:
 
     def advance(self):
         packets = self.body.advance()
-        if self._count % self.EVERY == 0:
-            self._file.write(json.dumps(show.plain(self.body.truth())) + "\n")
+        if self._count % self.LOG_EVERY == 0:
+            self._file.write(json.dumps(render.to_plain(self.body.truth())) + "\n")
         self._count += 1
         return packets
 

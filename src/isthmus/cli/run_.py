@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 import tyro
 
-from isthmus.cli import show
+from isthmus.cli import render
+from isthmus.core.errors import BadInput, Interrupted, unknown_name
 from isthmus.deploy.links import LINKS
-from isthmus.errors import BadInput, Interrupted, unknown
 
 if TYPE_CHECKING:
     from isthmus.sim.reality import Reality
@@ -54,29 +54,29 @@ def run(args: Args) -> int:
         value = getattr(args, name)
         if not 0 <= value < math.inf or (name == "speed" and value == 0):
             raise BadInput(f"--{name} must be a finite number, not negative.")
+    from isthmus.deploy.command_schedule import CommandSchedule
     from isthmus.deploy.controller import Controller
-    from isthmus.deploy.operator import Operator
     from isthmus.deploy.preflight import Check, preflight
-    from isthmus.deploy.runtime import Loop
+    from isthmus.deploy.runtime import ControlLoop
 
     if args.record and args.record.exists() and not args.force:
         raise BadInput(f"{args.record} exists; choose another name for the recording, or --force.")
     controller = Controller.load(args.controller)
-    operator = Operator(controller.manifest.operator, args.command)
-    link = link_of(args.link, args.speed, controller)
+    operator = CommandSchedule(controller.manifest.operator, args.command)
+    link = connect(args.link, args.speed, controller)
     report: dict[str, Any] = {"controller": str(args.controller), "controller_hash": controller.hash, "link": args.link}
 
     def line(check: Check) -> None:
         if not args.json:
-            text = show.visible(f"{'ok  ' if check.ok else 'FAIL'} {check.name:<9} {check.text}")
-            wrapped = textwrap.fill(text, show.out.width, subsequent_indent=" " * 15)
-            show.out.print(wrapped, highlight=False, markup=False)
+            text = render.printable(f"{'ok  ' if check.ok else 'FAIL'} {check.name:<9} {check.text}")
+            wrapped = textwrap.fill(text, render.out.width, subsequent_indent=" " * 15)
+            render.out.print(wrapped, highlight=False, markup=False)
 
     try:
         with interruptible() as stopping:
             if args.realtime:
-                realtime()
-            checks, flight = preflight(controller, link, operator.at(0.0), line)
+                realtime_priority()
+            checks, flight = preflight(controller, link, operator.values_at(0.0), line)
             report |= {"checks": [asdict(c) for c in checks]}
             if stopping():
                 raise Interrupted("interrupted before the first command was sent.")
@@ -84,57 +84,57 @@ def run(args: Args) -> int:
                 report |= {"ended": "preflight", "why": "; ".join(f"{c.name}: {c.text}" for c in checks if not c.ok)}
                 _print_refused(report, args.json)
                 return 1
-            recorder = recorder_of(args.record, controller, flight) if args.record else None
-            loop = Loop(controller, link, flight, operator, recorder)
-            stopping.urgent = lambda: setattr(loop, "damp_now", True)
-            with _display(loop, args):
+            recorder = recorder_for(args.record, controller, flight) if args.record else None
+            loop = ControlLoop(controller, link, flight, operator, recorder)
+            stopping.on_second_interrupt = lambda: setattr(loop, "damp_now", True)
+            with _live_display(loop, args):
                 outcome = loop.run(args.seconds or math.inf, stopping)
     finally:
         link.close()
-    report |= summary(outcome) | {"recording": str(args.record or "")}
-    _print(report, outcome, args)
-    return {"done": 0, "guard": 1, "interrupted": 3}[outcome.ended]
+    report |= result_record(outcome) | {"recording": str(args.record or "")}
+    _print_result(report, outcome, args)
+    return {"done": 0, "guard": 1, "interrupted": 3}[outcome.status]
 
 
-def link_of(link: str, speed: float, controller, differs: Callable[[Reality], Reality] = lambda reality: reality):
+def connect(link: str, speed: float, controller, adjust_reality: Callable[[Reality], Reality] = lambda reality: reality):
     """The link that an option names; a virtual robot in this process `differs` from its reality as it says."""
     kind, _, rest = link.partition(":")
     if kind == "zenoh":
-        from isthmus.deploy.links.zenoh_link import DEFAULT, ZenohLink
+        from isthmus.deploy.links.zenoh import DEFAULT_ENDPOINT, ZenohLink
 
-        return ZenohLink(rest or DEFAULT, speed)
+        return ZenohLink(rest or DEFAULT_ENDPOINT, speed)
     if kind != "sim":
-        raise unknown("link", link, LINKS)
-    from isthmus.deploy.links.inprocess import InProcess
+        raise unknown_name("link", link, LINKS)
+    from isthmus.deploy.links.in_process import InProcessLink
     from isthmus.robots import get_robot
     from isthmus.sim.reality import VirtualRobot
-    from isthmus.sim.reality.families import named
+    from isthmus.sim.reality.hidden import parse_reality
 
-    reality = named(rest, get_robot(controller.manifest.robot.robot))
-    return InProcess(VirtualRobot(get_robot(reality.robot), differs(reality)))
+    reality = parse_reality(rest, get_robot(controller.manifest.robot.robot))
+    return InProcessLink(VirtualRobot(get_robot(reality.robot), adjust_reality(reality)))
 
 
-def recorder_of(path: Path, controller, flight):
+def recorder_for(path: Path, controller, prepared):
     """Writes the run of a controller into a file."""
-    from isthmus.data.recording import Writer
+    from isthmus.data.mcap.writer import EpisodeWriter
     from isthmus.deploy.recorder import Recorder
-    from isthmus.deploy.runtime import STATUS
+    from isthmus.deploy.runtime import STATUS_COLUMNS
 
     manifest = controller.manifest
     origin = {
-        "source": flight.identity.source,
-        "unit": flight.identity.unit,
+        "source": prepared.identity.source,
+        "unit": prepared.identity.unit,
         "task": manifest.task,
         "controller_hash": controller.hash,
-        "model_hash": flight.identity.model_hash,
+        "model_hash": prepared.identity.model_hash,
         "parents": [controller.hash],
         "started": time.time(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    return Recorder(Writer(path, flight.identity.contract, manifest.operator, STATUS, origin))
+    return Recorder(EpisodeWriter(path, prepared.identity.contract, manifest.operator, STATUS_COLUMNS, origin))
 
 
-def realtime() -> None:
+def realtime_priority() -> None:
     """Real-time priority for this thread, and for none that it starts."""
     import os
 
@@ -149,21 +149,21 @@ class Stopping:
 
     def __init__(self) -> None:
         self.count = 0
-        self.urgent: Callable[[], None] = lambda: None
+        self.on_second_interrupt: Callable[[], None] = lambda: None
 
     def __call__(self) -> str:
         return "interrupted" if self.count else ""
 
-    def note(self, *_: object) -> None:
+    def on_signal(self, *_: object) -> None:
         self.count += 1
         if self.count > 1:
-            self.urgent()
+            self.on_second_interrupt()
 
 
 @contextmanager
 def interruptible():
     stopping = Stopping()
-    before = {s: signal.signal(s, stopping.note) for s in (signal.SIGINT, signal.SIGTERM)}
+    before = {s: signal.signal(s, stopping.on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stopping
     finally:
@@ -172,12 +172,12 @@ def interruptible():
 
 
 @contextmanager
-def _display(loop, args: Args):
+def _live_display(loop, args: Args):
     """A line about the run, from a thread of its own: a terminal that hangs must not stop a robot."""
     over = threading.Event()
 
     def work() -> None:
-        with show.bar("running") as bar:
+        with render.progress_bar("running") as bar:
             while not over.wait(0.5):
                 p = loop.progress
                 fraction = min(1.0, p.seconds / args.seconds) if args.seconds else 0.0
@@ -194,12 +194,12 @@ def _display(loop, args: Args):
             thread.join(2.0)
 
 
-LATE = (20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3)
+WAKE_LATENCY_EDGES = (20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3)
 """s: edges of the histogram of how late the loop woke."""
 
 
-def summary(outcome) -> dict[str, Any]:
-    counts = np.histogram(outcome.late, [-np.inf, *LATE, np.inf])[0]
+def result_record(outcome) -> dict[str, Any]:
+    counts = np.histogram(outcome.late, [-np.inf, *WAKE_LATENCY_EDGES, np.inf])[0]
     quantiles = lambda x: dict(zip(("p50", "p99", "p999", "max"), np.quantile(x, (0.5, 0.99, 0.999, 1)), strict=True))  # noqa: E731
     return {
         "ended": outcome.ended,
@@ -209,7 +209,7 @@ def summary(outcome) -> dict[str, Any]:
         "missed": vars(outcome.missed),
         "interventions": vars(outcome.interventions),
         "rules": outcome.rules,
-        "late": quantiles(outcome.late) | {"edges": list(LATE), "counts": counts.tolist()},
+        "late": quantiles(outcome.late) | {"edges": list(WAKE_LATENCY_EDGES), "counts": counts.tolist()},
         "compute": quantiles(outcome.compute),
         "recorded": outcome.recorded,
         "lost": outcome.lost,
@@ -219,32 +219,32 @@ def summary(outcome) -> dict[str, Any]:
 
 def _print_refused(report: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        show.emit(report)
+        render.emit(report)
     else:
         failed = [c["name"] for c in report["checks"] if not c["ok"]]
-        show.out.print(f"\nnot started: {', '.join(failed)}. No command was sent.")
+        render.out.print(f"\nnot started: {', '.join(failed)}. No command was sent.")
 
 
-def _print(report: dict[str, Any], outcome, args: Args) -> None:
+def _print_result(report: dict[str, Any], outcome, args: Args) -> None:
     if args.json:
-        show.emit(report)
+        render.emit(report)
         return
     how = {"done": "finished", "guard": "ended by the guard", "interrupted": "interrupted"}[outcome.ended]
-    show.out.print(
+    render.out.print(
         f"\n{how} after {outcome.seconds:.1f} s" + (f": {outcome.why}" if outcome.why else ""), highlight=False, markup=False
     )
-    show.out.print(f"interventions     {outcome.interventions}", highlight=False, markup=False)
-    show.out.print(f"deadlines missed  {outcome.missed}", highlight=False, markup=False)
+    render.out.print(f"interventions     {outcome.interventions}", highlight=False, markup=False)
+    render.out.print(f"deadlines missed  {outcome.missed}", highlight=False, markup=False)
     late, compute = report["late"], report["compute"]
     for name, x in (("woke late", late), ("computing", compute)) if late["max"] > 1e-6 else ():
-        show.out.print(
+        render.out.print(
             f"{name:<17} median {x['p50'] * 1e6:.0f} µs, 99.9 % {x['p999'] * 1e6:.0f} µs, worst {x['max'] * 1e6:.0f} µs",
             highlight=False,
             markup=False,
         )
     if outcome.rules:
-        show.out.print(show.table("", ["rule", "times"], [[r, str(n)] for r, n in outcome.rules.items()], right=(1,)))
+        render.out.print(render.table("", ["rule", "times"], [[r, str(n)] for r, n in outcome.rules.items()], right=(1,)))
     if outcome.lost or outcome.problem:
-        show.out.print(f"the recording is not complete: {outcome.lost} ticks lost ({outcome.problem})", markup=False)
+        render.out.print(f"the recording is not complete: {outcome.lost} ticks lost ({outcome.problem})", markup=False)
     elif args.record:
-        show.out.print(f"recorded {outcome.recorded} ticks in {args.record}", markup=False)
+        render.out.print(f"recorded {outcome.recorded} ticks in {args.record}", markup=False)

@@ -16,10 +16,10 @@ from typing import Annotated, Literal
 
 import tyro
 
-from isthmus.cli import show
-from isthmus.cli.checks import not_negative
-from isthmus.cli.worlds import task_on, worlds_of
-from isthmus.errors import BadInput, unknown
+from isthmus.cli import render
+from isthmus.cli.option_checks import check_not_negative
+from isthmus.core.errors import BadInput, unknown_name
+from isthmus.robots.dynamics import resolve_dynamics
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Args:
     revisit: float = 0.0
     """Share of episodes in worlds where the policy failed before; 0.3 if only --failures are given."""
     failures: tuple[Path, ...] = ()
-    """Worlds known to fail: files of `isthmus eval --failures`, twins, beliefs, or recordings that know their e."""
+    """Worlds known to fail: files of `isthmus evaluate --failures`, twins, beliefs, or recordings that know their e."""
     minutes: float = 0.0
     """Training time. Without --minutes and --steps, the task's own budget."""
     steps: int = 0
@@ -77,37 +77,37 @@ class Args:
 def run(args: Args) -> int:
     if args.out == Path():
         raise BadInput("say where the run goes: -o FOLDER.")
-    not_negative(args, "minutes", "steps", "worlds", "seed", "save_every", "kl", "width")
-    from isthmus.adapt import methods, sampling
-    from isthmus.learn.evaluate import evaluate
-    from isthmus.learn.train import Progress, train
-    from isthmus.learn.trainer import Trainer
+    check_not_negative(args, "minutes", "steps", "worlds", "seed", "save_every", "kl", "width")
+    from isthmus.learn import methods, run_samplers
+    from isthmus.learn.algorithms.algorithm import Trainer
+    from isthmus.learn.evaluate.evaluate import evaluate
+    from isthmus.learn.train import TrainingProgress, run_training_loop
 
     def work(trainer: Trainer) -> None:
-        plan = trainer.run.plan
-        with show.bar(f"training {plan.task}" + ("" if plan.method == "ppo" else f", {plan.method}")) as bar:
+        plan = trainer.run.config
+        with render.progress_bar(f"training {plan.task}" + ("" if plan.method == "ppo" else f", {plan.method}")) as bar:
 
-            def report(p: Progress) -> None:
+            def report(p: TrainingProgress) -> None:
                 score = p.metrics.get("episode/score")
                 note = f"[{p.level}] score {score:.2f}" if score is not None else f"[{p.level}]"
                 bar.update(p.fraction, note + f", {p.metrics['time/steps_per_second'] / 1e3:.1f}k ticks/s")
 
-            train(trainer, report, args.save_every)
+            run_training_loop(trainer, report, args.save_every)
 
     if args.resume:
-        _check_resumed(args)
+        _check_resume_options(args)
         trainer = methods.resume(args.out, args.steps, args.minutes, work)
     else:
-        trainer = methods.begin(args.out, *_new(args), work)
-    found, reached = trainer.run, sampling.reached(trainer)
-    with show.bar("evaluating") as bar:
+        trainer = methods.train(args.out, *_plan_new_run(args), work)
+    found, reached = trainer.run, run_samplers.reached_ranges(trainer)
+    with render.progress_bar("evaluating") as bar:
         result = evaluate(
-            found.task, trainer.actor.eval(), worlds=200, seed=found.plan.seed + 1, belief=found.belief, report=bar.update
+            found.task, trainer.actor.eval(), worlds=200, seed=found.config.seed + 1, belief=found.belief, report=bar.update
         )
     if args.json:
-        show.emit({
+        render.emit({
             "run": str(args.out),
-            "task": found.plan.task,
+            "task": found.config.task,
             "run_hash": found.record["hash"],
             "belief_hash": found.belief.hash,
             "steps": trainer.steps,
@@ -117,96 +117,95 @@ def run(args: Args) -> int:
             **({"adr": [dataclasses.asdict(row) for row in reached]} if reached else {}),
         })  # fmt: skip
     else:
-        show.out.print(f"trained {found.plan.task} for {trainer.seconds:.0f} s, {trainer.steps / 1e6:.1f} million ticks")
-        show.out.print(f"success in {result.success} of worlds")
+        render.out.print(f"trained {found.config.task} for {trainer.seconds:.0f} s, {trainer.steps / 1e6:.1f} million ticks")
+        render.out.print(f"success in {result.success} of worlds")
         for name, (mean, error) in result.metrics.items():
-            show.out.print(f"{name.replace('_', ' ')} {mean:.3f} ± {1.96 * error:.3f}")
+            render.out.print(f"{name.replace('_', ' ')} {mean:.3f} ± {1.96 * error:.3f}")
         if reached:
-            _print_ranges(reached, args.out / sampling.REACHED)
+            _print_ranges(reached, args.out / run_samplers.ADR_FILE)
         here = Path(sys.argv[0]).with_name("isthmus")
-        show.say(f"see it: {here if here.is_file() else 'isthmus'} play {args.out}")
+        render.print_line(f"see it: {here if here.is_file() else 'isthmus'} play {args.out}")
     return 0
 
 
 def _print_ranges(reached, path: Path) -> None:
     rows = [[r.name, f"{r.middle:.4g}", f"{r.low:.4g} to {r.high:.4g}", r.unit, f"{100 * r.width:.0f} %"] for r in reached]
-    show.out.print(show.table("", ["parameter", "middle", "range", "unit", "of what is possible"], rows, right=(1, 4)))
-    show.say(f"the same as a belief: {path}")
+    render.out.print(render.table("", ["parameter", "middle", "range", "unit", "of what is possible"], rows, right=(1, 4)))
+    render.print_line(f"the same as a belief: {path}")
 
 
-def _new(args: Args):
+def _plan_new_run(args: Args):
     """Plan, task, belief and parents of a new run, as the options ask for them."""
-    from isthmus.adapt import methods, sampling
-    from isthmus.learn import runs
-    from isthmus.learn.finetune import plan_from
-    from isthmus.learn.recipes import budget, recipe
-    from isthmus.learn.residual import read_base
-    from isthmus.tasks import get_task
+    from isthmus.learn import methods, run_samplers, runs
+    from isthmus.learn.algorithms.finetune import finetune_config
+    from isthmus.learn.policies.base_controller import read_base
+    from isthmus.learn.recipes import budget_minutes, recipe
+    from isthmus.tasks.catalogue import get_task
 
     if not args.task:
         raise BadInput("say which task to train; `isthmus list` shows them.")
     task = get_task(args.task)
     if args.method not in methods.METHODS:
-        raise unknown("method", args.method, methods.METHODS)
-    _check_together(args)
+        raise unknown_name("method", args.method, methods.METHODS)
+    _check_option_combinations(args)
     if args.teacher is not None and args.method not in ("student", "rma"):
         raise BadInput(f"--teacher goes with --method student or rma, not with {args.method}.")
-    robot, belief = worlds_of(args.belief, task.robot)
-    task, belief = task_on(task, robot), belief.scaled(args.width)
+    robot, belief = resolve_dynamics(args.belief, task.robot)
+    task, belief = task.on(robot), belief.scaled(args.width)
     teacher = runs.load(args.teacher) if args.teacher is not None else None
     start = runs.load(args.start) if args.start is not None else None
     taken = start or teacher
-    settings = taken.plan.settings if taken else recipe(args.task)
+    settings = taken.config.settings if taken else recipe(args.task)
     if args.worlds:
         settings = dataclasses.replace(settings, worlds=args.worlds)
     if args.blind_critic:
-        settings = dataclasses.replace(settings, asymmetric=False)
-    minutes = args.minutes if args.minutes or args.steps else budget(args.task, args.method, teacher is not None)
+        settings = dataclasses.replace(settings, asymmetric_critic=False)
+    minutes = args.minutes if args.minutes or args.steps else budget_minutes(args.task, args.method, teacher is not None)
     weights = None
     if start:
-        plan = plan_from(start, task, args.kl, teach=args.method == "teacher")
+        plan = finetune_config(start, task, args.kl, as_teacher=args.method == "teacher")
     else:
-        context = methods.context_of(args.method, args.memory, args.history, args.every, teacher)
+        context = methods.make_context(args.method, args.memory, args.history, args.every, teacher)
         base, weights = read_base(args.base, task, args.reach) if args.base is not None else (None, None)
-        plan = runs.Plan(args.task, args.method, context=context, base=base)
+        plan = runs.RunConfig(args.task, args.method, context=context, base=base)
     plan = dataclasses.replace(
         plan, unit=task.robot.unit.hash, seed=args.seed, steps=args.steps, minutes=minutes, settings=settings
     )
-    believed = lambda path: worlds_of(path, task.robot)[1]  # noqa: E731
-    plan, known = sampling.asked(plan, args.adr, args.revisit, args.failures, task.robot, believed)
-    return plan, task, belief, methods.Parents(teacher, weights, start, known)
+    believed = lambda path: resolve_dynamics(path, task.robot)[1]  # noqa: E731
+    plan, known = run_samplers.with_sampler_options(plan, args.adr, args.revisit, args.failures, task.robot, believed)
+    return plan, task, belief, methods.TrainingInputs(teacher, weights, start, known)
 
 
-NAMES = {"start": "from"}
+OPTION_NAMES = {"start": "from"}
 """Options that have another name on the command line."""
 
 
-def _given(args: Args, *names: str) -> list[str]:
+def _given_options(args: Args, *names: str) -> list[str]:
     """Which of these options were given, as they are written."""
     defaults = {field.name: field.default for field in dataclasses.fields(Args)}
-    return [f"--{NAMES.get(n, n).replace('_', '-')}" for n in names if getattr(args, n) != defaults[n]]
+    return [f"--{OPTION_NAMES.get(n, n).replace('_', '-')}" for n in names if getattr(args, n) != defaults[n]]
 
 
-def _check_together(args: Args) -> None:
+def _check_option_combinations(args: Args) -> None:
     """Options that say nothing, or contradict each other, are errors."""
     looking = ("memory", "history", "every")
     if args.adr and args.width != 1.0:
         raise BadInput("--adr finds its own ranges; --width does not go with it.")
     if args.start is not None:
         fixed = ("teacher", "base", "reach", "blind_critic", *looking)
-        for option in _given(args, *fixed, *(() if args.method == "teacher" else ("method",))):
+        for option in _given_options(args, *fixed, *(() if args.method == "teacher" else ("method",))):
             raise BadInput(f"{option} does not go with --from: what a policy is stays as it is in {args.start}.")
         return
     if args.method not in ("student", "rma"):
-        for option in _given(args, *looking):
+        for option in _given_options(args, *looking):
             raise BadInput(f"{option} goes with --method student or rma, which look back; {args.method} does not.")
     elif args.memory != "convolution":
-        for option in _given(args, "history"):
+        for option in _given_options(args, "history"):
             raise BadInput(f"{option} goes with --memory convolution; a recurrent memory looks back as far as it can.")
-    for option in _given(args, "kl"):
+    for option in _given_options(args, "kl"):
         raise BadInput(f"{option} goes with --from RUN.")
     if args.base is None:
-        for option in _given(args, "reach"):
+        for option in _given_options(args, "reach"):
             raise BadInput(f"{option} goes with --base BASE.")
     elif args.method != "ppo":
         raise BadInput(f"--base does not go with --method {args.method}: only ppo learns to correct another controller.")
@@ -214,14 +213,14 @@ def _check_together(args: Args) -> None:
         raise BadInput(f"--blind-critic goes with --method ppo, not with {args.method}.")
 
 
-def _check_resumed(args: Args) -> None:
+def _check_resume_options(args: Args) -> None:
     """A resumed run may be given a new budget; everything else stays as it was."""
     from isthmus.learn import runs
 
     free = ("task", "out", "minutes", "steps", "save_every", "resume", "json")
     for field in dataclasses.fields(Args):
         if field.name not in free and getattr(args, field.name) != field.default:
-            raise BadInput(f"{_given(args, field.name)[0]} cannot change in a resumed run.")
-    trained = runs.load(args.out).plan.task
+            raise BadInput(f"{_given_options(args, field.name)[0]} cannot change in a resumed run.")
+    trained = runs.load(args.out).config.task
     if args.task and args.task != trained:
         raise BadInput(f"{args.out} is a run of {trained}, not of {args.task}.")

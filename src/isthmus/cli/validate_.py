@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from isthmus.cli import show
-from isthmus.cli.worlds import task_on, worlds_of
-from isthmus.errors import BadInput
+from isthmus.cli import render
+from isthmus.core.errors import BadInput
+from isthmus.robots.dynamics import resolve_dynamics
 
 if TYPE_CHECKING:
     from isthmus.tasks.task import Task
-    from isthmus.validate.campaign import Result
-    from isthmus.validate.certificate import Certificate
+    from isthmus.validation.certificate import Certificate
+    from isthmus.validation.simulated_trials import StageResult
     from isthmus.world import Belief
 
 
@@ -64,53 +64,55 @@ class Args:
 
 
 def run(args: Args) -> int:
-    _check(args)
+    _check_options(args)
     if args.history:
-        return _history(args)
+        return _print_agreement(args)
     assert args.controller is not None
     from isthmus.deploy.controller import Controller
-    from isthmus.validate import campaign, protocol, sheet
-    from isthmus.validate.certificate import Certificate, check_place, hashes_of
-    from isthmus.validate.real import seed_for
-    from isthmus.validate.worlds import check_fits, default_protocol, family
+    from isthmus.validation import protocol, simulated_trials, trial_sheet
+    from isthmus.validation.certificate import Certificate, check_certificate_path, input_hashes
+    from isthmus.validation.robot_trials import stage_seed
+    from isthmus.validation.stage import check_protocol_fits, default_protocol, set_up_stage
 
-    check_place(args.out)
+    check_certificate_path(args.out)
     controller = Controller.load(args.controller)
-    task, belief, where, twin = tested(args.controller, controller, args.on)
-    chosen = protocol.load(args.protocol or default_protocol(task.robot)).only(args.stages)
-    check_fits(chosen, task.robot)
-    families = [family(stage, task, belief) for stage in chosen.stages]
-    seeds = [seed_for(args.seed, k) for k in range(len(families))]
+    task, belief, where, twin = resolve_test_setup(args.controller, controller, args.on)
+    chosen = protocol.load_protocol(args.protocol or default_protocol(task.robot)).with_stages(args.stages)
+    check_protocol_fits(chosen, task.robot)
+    families = [set_up_stage(stage, task, belief) for stage in chosen.stages]
+    seeds = [stage_seed(args.seed, k) for k in range(len(families))]
     if args.plan:
-        count = sheet.write(args.plan, families, seeds)
-        show.say(f"wrote {count} trials to {args.plan}") if not args.json else show.emit(
+        count = trial_sheet.write_trial_sheet(args.plan, families, seeds)
+        render.print_line(f"wrote {count} trials to {args.plan}") if not args.json else render.emit(
             {"plan": str(args.plan), "trials": count}
         )
         return 0
     unit, on = "", args.on or f"the prior of {task.robot.name}"
     if args.link or args.results:
-        from isthmus.cli.validated import on_robot
+        from isthmus.cli.robot_validation import run_on_robot
 
-        results, unit = on_robot(args, controller, families, seeds)
+        results, unit = run_on_robot(args, controller, families, seeds)
         where, on = "real", args.link or str(args.results)
     else:
-        with show.bar(f"validating {args.controller.name}") as bar:
-            results = campaign.run(chosen, task, belief, controller, args.seed, where, bar.update, args.through)
+        with render.progress_bar(f"validating {args.controller.name}") as bar:
+            results = simulated_trials.simulate_stages(
+                chosen, task, belief, controller, args.seed, where, bar.update, args.through
+            )
     made = Certificate(
         *(args.controller.name, task.name, task.robot.name, on, where, unit, chosen, tuple(results)),
-        hashes=hashes_of(controller, task, belief, twin, chosen),
+        hashes=input_hashes(controller, task, belief, twin, chosen),
         seed=args.seed,
     )
-    made = _filmed(made, dict(zip([f.stage.name for f in families], families, strict=True)))
-    return _show(made, args)
+    made = _with_film(made, dict(zip([f.stage.name for f in families], families, strict=True)))
+    return _print_certificate(made, args)
 
 
-def tested(path: Path, controller, on: str) -> tuple[Task, Belief, str, str]:
+def resolve_test_setup(path: Path, controller, on: str) -> tuple[Task, Belief, str, str]:
     """The task of a controller on what simulates its robot, what is believed of it, what that is, and a twin's hash."""
-    from isthmus.deploy.fit import Fit
-    from isthmus.identify.twin import Twin, is_twin
+    from isthmus.deploy.signal_map import SignalMap
     from isthmus.robots import ROBOTS, get_robot
-    from isthmus.tasks import get_task
+    from isthmus.robots.twin import Twin, is_twin
+    from isthmus.tasks.catalogue import get_task
 
     manifest = controller.manifest
     try:
@@ -127,14 +129,14 @@ def tested(path: Path, controller, on: str) -> tuple[Task, Belief, str, str]:
             raise BadInput(f"{path} is a controller of {task.robot.name}, not of {on}.")
     if manifest.model_hash != task.robot.model_hash:
         raise BadInput(f"{path} was trained with another model of {task.robot.name} than the one that is here.")
-    Fit.of(manifest, task.robot.contract)
+    SignalMap.from_contracts(manifest, task.robot.contract)
     if not on or not is_twin(twin):
         return task, task.robot.prior, "prior", ""
-    unit, belief = worlds_of(twin, task.robot)
-    return task_on(task, unit), belief, "twin", Twin.load(twin).hash
+    unit, belief = resolve_dynamics(twin, task.robot)
+    return task.on(unit), belief, "twin", Twin.load(twin).hash
 
 
-def _check(args: Args) -> None:
+def _check_options(args: Args) -> None:
     if (args.controller is None) == (not args.history):
         raise BadInput("say which controller to validate, or --history with certificates to compare.")
     if args.link and args.results:
@@ -149,109 +151,111 @@ def _check(args: Args) -> None:
         raise BadInput("--record and --yes go with --link.")
 
 
-def _filmed(made: Certificate, families) -> Certificate:
+def _with_film(made: Certificate, families) -> Certificate:
     """With a film of the worst world, if there is one and this machine can draw."""
-    failed = made.failed
-    if failed is None or failed.film is None:
+    failed = made.first_failed
+    if failed is None or failed.worst_poses is None:
         return made
-    from isthmus.validate.film import draw
+    from isthmus.studio.film import render_gif
 
-    film, why = draw(families[failed.stage.name].task, *failed.film)
-    return replace(made, film=film, no_film=why)
+    film, why = render_gif(families[failed.stage.name].task, *failed.worst_poses)
+    return replace(made, worst_world_gif=film, film_problem=why)
 
 
-def _show(made: Certificate, args: Args) -> int:
-    from isthmus.validate.certificate import WORDS, save
+def _print_certificate(made: Certificate, args: Args) -> int:
+    from isthmus.validation.certificate import DECISION_WORDS, save_certificate
 
-    plain = show.plain(made.to_dict())
+    plain = render.to_plain(made.to_dict())
     code = 0 if made.passed else 1
     files: list[Path] = []
     try:
-        files = save(made, plain, args.out) if args.out else []
+        files = save_certificate(made, plain, args.out) if args.out else []
     except BadInput as error:
         # The trials are not lost with the file.
         print(f"isthmus: {error}", file=sys.stderr)
         plain, code = plain | {"error": str(error)}, 2
     if args.json:
-        show.emit(plain | {"files": [str(f) for f in files], "exit": code})
+        render.emit(plain | {"files": [str(f) for f in files], "exit": code})
         return code
-    show.say(f"{made.controller} ({made.task}) on {made.on}, protocol {made.protocol.name}")
-    show.out.print(
-        show.table(
+    render.print_line(f"{made.controller} ({made.task}) on {made.tested_on}, protocol {made.protocol.name}")
+    render.out.print(
+        render.table(
             "",
             ["stage", "", "success", "bounds", "required", "expected", "trials", "fixed size"],
-            [_row(s) for s in made.stages],
+            [_stage_row(s) for s in made.stages],
         )
     )
     for s in made.stages:
-        for text in s.left_out:
-            show.say(f"{s.stage.name}: left out, because {text}.")
-        if s.stopped:
-            show.say(f"{s.stage.name}: {s.stopped}")
+        for text in s.skipped_parts:
+            render.print_line(f"{s.stage.name}: left out, because {text}.")
+        if s.stop_reason:
+            render.print_line(f"{s.stage.name}: {s.stop_reason}")
         if s.predicted:
-            show.say(f"{s.stage.name}: the simulator predicts {s.predicted}.")
+            render.print_line(f"{s.stage.name}: the simulator predicts {s.predicted}.")
         if s.assisted:
             alone = s.assisted["alone"]
-            show.say(
+            render.print_line(
                 f"{s.stage.name}: outcomes and predictions correlate by {s.assisted['correlation']:.2f}; the trials alone have "
-                f"it {WORDS[alone['decision']]} after {alone['trials']}."
+                f"it {DECISION_WORDS[alone['decision']]} after {alone['trials']}."
             )
-    if made.failed:
-        _why(made.failed, made.no_film)
-    show.say("passed" if made.passed else "not passed", "bold green" if made.passed else "bold red")
+    if made.first_failed:
+        _print_failure(made.first_failed, made.film_problem)
+    render.print_line("passed" if made.passed else "not passed", "bold green" if made.passed else "bold red")
     for file in files:
-        show.say(f"wrote {file}")
+        render.print_line(f"wrote {file}")
     return code
 
 
-def _row(s: Result) -> list[str]:
-    from isthmus.validate.certificate import WORDS
+def _stage_row(s: StageResult) -> list[str]:
+    from isthmus.validation.certificate import DECISION_WORDS
 
     r = s.rate
     bounds = f"{100 * r.low:.0f} to {100 * r.high:.0f} %"
     return [
         s.stage.name,
-        WORDS[s.decision],
+        DECISION_WORDS[s.decision],
         f"{100 * r.rate:.0f} %",
         bounds,
         f"{100 * s.stage.required:.0f} %",
         f"{100 * s.stage.expected:.0f} %",
         str(r.n),
-        str(s.fixed),
+        str(s.fixed_size_trials),
     ]
 
 
-def _why(s: Result, no_film: str) -> None:
-    for c in s.common:
-        show.say(f"{c.name}: {c.failures:.3g} {c.unit} on average where it did not succeed, {c.successes:.3g} where it did.")
+def _print_failure(s: StageResult, no_film: str) -> None:
+    for c in s.parameter_differences:
+        render.print_line(
+            f"{c.name}: {c.failures:.3g} {c.unit} on average where it did not succeed, {c.successes:.3g} where it did."
+        )
     rows = [
         [str(w.trial), f"{w.score:.2f}", f"{w.length:.1f} s", ", ".join(f"{n} {w.e[n]:.3g}" for n in w.unusual)]
         for w in s.worst
     ]
     if rows:
-        show.out.print(show.table("the worst worlds found", ["trial", "score", "lasted", "unusual numbers"], rows))
+        render.out.print(render.table("the worst worlds found", ["trial", "score", "lasted", "unusual numbers"], rows))
     if no_film:
-        show.say(no_film + ".")
+        render.print_line(no_film + ".")
 
 
-def _history(args: Args) -> int:
-    from isthmus.validate.certificate import load
-    from isthmus.validate.history import agreement, pairs_of
+def _print_agreement(args: Args) -> int:
+    from isthmus.validation.certificate import load_certificate
+    from isthmus.validation.prediction_agreement import agreement, predicted_observed_pairs
 
-    pairs = pairs_of([load(path) for path in args.history])
+    pairs = predicted_observed_pairs([load_certificate(path) for path in args.history])
     if not pairs:
         raise BadInput("none of these certificates has both a predicted and an observed success rate of one stage.")
     stages = list(dict.fromkeys(p.stage for p in pairs))
     found = [agreement(pairs), *(agreement(pairs, stage) for stage in stages if len(stages) > 1)]
     if args.json:
-        show.emit({"pairs": [vars(p) for p in pairs], "agreement": [vars(a) for a in found]})
+        render.emit({"pairs": [vars(p) for p in pairs], "agreement": [vars(a) for a in found]})
         return 0
     rows = [[p.controller, p.stage, f"{100 * p.predicted:.0f} %", f"{100 * p.observed:.0f} %", str(p.trials)] for p in pairs]
-    show.out.print(show.table("", ["controller", "stage", "predicted", "observed", "trials"], rows, right=(2, 3, 4)))
+    render.out.print(render.table("", ["controller", "stage", "predicted", "observed", "trials"], rows, right=(2, 3, 4)))
     for a in found:
         what = a.stage or "all stages"
         interval = f" ({a.low:.2f} to {a.high:.2f})" if a.low == a.low else ""
-        show.say(
+        render.print_line(
             f"{what}: {a.pairs} pairs, Pearson {a.pearson:.2f}{interval}, mean maximum rank violation {a.mmrv:.3f}, "
             f"predicted - observed {a.bias:+.3f}"
         )

@@ -10,10 +10,10 @@ import io
 import zipfile
 from collections.abc import Mapping
 
-from isthmus.errors import BadInput
-from isthmus.files import content_hash
+from isthmus.core.errors import BadInput
+from isthmus.core.files import content_hash
 
-_HASH = 64
+_HASH_LENGTH = 64
 
 
 def pack(parts: Mapping[str, bytes | str]) -> bytes:
@@ -22,8 +22,8 @@ def pack(parts: Mapping[str, bytes | str]) -> bytes:
     with zipfile.ZipFile(data, "w", zipfile.ZIP_STORED) as file:
         for name, content in parts.items():
             file.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content)
-        file.comment = b"0" * _HASH
-    body = data.getvalue()[:-_HASH]
+        file.comment = b"0" * _HASH_LENGTH
+    body = data.getvalue()[:-_HASH_LENGTH]
     return body + content_hash(body).encode()
 
 
@@ -32,7 +32,7 @@ def unpack(data: bytes, needed: Mapping[str, int], allowed: Mapping[str, int], w
 
     Any other bytes are a BadInput that says that `where` is not `what`.
     """
-    if len(data) <= _HASH or content_hash(data[:-_HASH]).encode() != data[-_HASH:]:
+    if len(data) <= _HASH_LENGTH or content_hash(data[:-_HASH_LENGTH]).encode() != data[-_HASH_LENGTH:]:
         raise BadInput(f"{where} is not {what}, or it is damaged: its contents do not have the hash at its end.")
     limits = {**allowed, **needed}
     try:

@@ -14,9 +14,9 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Literal
 
-from isthmus.errors import BadInput, unknown
-from isthmus.files import content_hash
-from isthmus.parse import build
+from isthmus.core.errors import BadInput, unknown_name
+from isthmus.core.files import content_hash
+from isthmus.core.from_plain import from_plain
 
 MAX_RATE = 10_000.0
 """Hz."""
@@ -61,14 +61,14 @@ class Signal:
         parts = tuple(u.strip() for u in self.unit.split(","))
         return parts if len(parts) == self.size else parts * self.size
 
-    def component(self, label: str) -> int:
+    def component_index(self, label: str) -> int:
         if label in self.labels:
             return self.labels.index(label)
-        raise unknown("component", label, self.labels, f"signal {self.name!r}")
+        raise unknown_name("component", label, self.labels, f"signal {self.name!r}")
 
 
 @dataclass(frozen=True)
-class Law:
+class AffineFeedback:
     """target = constant + Σ gain · signal, with each gain a matrix of one row per component of the target."""
 
     constant: tuple[float, ...]
@@ -87,7 +87,7 @@ class Safety:
     """Target in which the robot can be switched off: a quadruped lies, rotors stand still."""
     damping: tuple[float, ...] = ()
     """N·m·s/rad or N·s/m per component of the target: the robot's damping mode gives effort = -damping · speed."""
-    level: Law | None = None
+    level: AffineFeedback | None = None
     """For what flies, the robot's damping mode instead: turn upright, stop turning, sink."""
 
 
@@ -126,7 +126,7 @@ class Contract:
                 raise BadInput(f"the levelling law of {self.robot} does not fit its signals and targets.")
         # Servos without encoders exist, and their robot has no joint_pos at all. One that measures other joints, or in
         # other units, is a mistake that would cost the guard every rule about poses.
-        if self.gains.get("kp") and self.has("joint_pos") and not self.joints:
+        if self.gains.get("kp") and self.has("joint_pos") and not self.has_joint_targets:
             seen = dict(zip(self["joint_pos"].labels, self["joint_pos"].units, strict=True))
             label, unit = next(p for p in zip(self.target.labels, self.target.units, strict=True) if seen.get(p[0]) != p[1])
             what = f"measured in {seen[label]!r}" if label in seen else "not measured"
@@ -138,7 +138,7 @@ class Contract:
         return sum(s.size for s in self.signals)
 
     @cached_property
-    def joints(self) -> bool:
+    def has_joint_targets(self) -> bool:
         """Whether every target is the position of a measured joint, so that a pose can be held and approached."""
         if not self.has("joint_pos"):
             return False
@@ -146,7 +146,7 @@ class Contract:
         return all(seen.get(label) == unit for label, unit in zip(self.target.labels, self.target.units, strict=True))
 
     @cached_property
-    def names(self) -> tuple[str, ...]:
+    def component_names(self) -> tuple[str, ...]:
         """Of all components, in words and in order."""
         return tuple(f"{s.name} of {label}" for s in self.signals for label in s.labels)
 
@@ -167,13 +167,13 @@ class Contract:
         """Read what `to_dict` wrote; anything else is a BadInput that says what is wrong."""
         if not isinstance(data, Mapping) or data.get("kind") != "contract":
             raise BadInput(f"{where} is not a robot's contract.")
-        return build(Contract, data, where)
+        return from_plain(Contract, data, where)
 
     def __getitem__(self, name: str) -> Signal:
         for signal in self.signals:
             if signal.name == name:
                 return signal
-        raise unknown("signal", name, (s.name for s in self.signals), f"the contract of {self.robot}")
+        raise unknown_name("signal", name, (s.name for s in self.signals), f"the contract of {self.robot}")
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind} | asdict(self)
@@ -183,7 +183,7 @@ class Contract:
         return content_hash(self.to_dict())
 
 
-def xyz(name: str, unit: str, frame: str, limit: float = 0.0) -> Signal:
+def vector_signal(name: str, unit: str, frame: str, limit: float = 0.0) -> Signal:
     """A vector in space."""
     limits = ((-limit,) * 3, (limit,) * 3) if limit else ((), ())
     return Signal(name, unit, ("x", "y", "z"), frame, *limits)

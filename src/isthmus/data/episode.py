@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from isthmus.core.errors import BadInput
+from isthmus.core.files import canonical_json
 from isthmus.data.contract import Contract, Signal
-from isthmus.errors import BadInput
-from isthmus.files import canonical_json
 
-Level = Literal["info", "warning", "error"]
-LEVELS: tuple[Level, ...] = ("info", "warning", "error")
-RESERVED = ("time", "target", "wanted", "status", "events")
+EventLevel = Literal["info", "warning", "error"]
+EVENT_LEVELS: tuple[EventLevel, ...] = ("info", "warning", "error")
+RESERVED_NAMES = ("time", "target", "wanted", "status", "events")
 """Names that a signal of an episode cannot have, because a recording has something else under them."""
 
 
@@ -28,15 +28,15 @@ class Event:
 
     time: float
     """s since the start of the episode."""
-    level: Level
+    level: EventLevel
     name: str
     """What kind of event: `stale`, `ramp`."""
     text: str
     """One sentence."""
 
     def __post_init__(self) -> None:
-        if self.level not in LEVELS or not math.isfinite(self.time):
-            raise BadInput(f"an event needs a finite time and one of the levels {', '.join(LEVELS)}.")
+        if self.level not in EVENT_LEVELS or not math.isfinite(self.time):
+            raise BadInput(f"an event needs a finite time and one of the levels {', '.join(EVENT_LEVELS)}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,20 +65,20 @@ class Episode:
     """False: the recording was cut."""
 
     def __post_init__(self) -> None:
-        check_names(self.contract, self.operator, tuple(self.status))
+        check_signal_names(self.contract, self.operator, tuple(self.status))
         n, m = np.size(self.time), self.contract.target.size
         sizes = {s.name: s.size for s in (*self.contract.signals, *self.operator)}
         if set(self.signals) != set(sizes):
             raise BadInput(f"the episode needs the signals {', '.join(sizes)}, not {', '.join(self.signals)}.")
         frozen = {
-            "time": _array("time", self.time, (n,)),
-            "signals": {name: _array(name, self.signals[name], (n, k)) for name, k in sizes.items()},
-            "target": _array("target", self.target, (n, m)),
-            "wanted": _array("wanted", self.wanted, (n, m)),
-            "status": {name: _array(name, column, (n,)) for name, column in self.status.items()},
+            "time": _readonly_array("time", self.time, (n,)),
+            "signals": {name: _readonly_array(name, self.signals[name], (n, k)) for name, k in sizes.items()},
+            "target": _readonly_array("target", self.target, (n, m)),
+            "wanted": _readonly_array("wanted", self.wanted, (n, m)),
+            "status": {name: _readonly_array(name, column, (n,)) for name, column in self.status.items()},
             "events": tuple(self.events),
             "operator": tuple(self.operator),
-            "origin": plain(self.origin, "the episode's origin"),
+            "origin": as_plain_json(self.origin, "the episode's origin"),
         }
         _check_time(frozen["time"])
         for name, value in frozen.items():
@@ -97,7 +97,7 @@ class Episode:
         """Ticks per second, by the median step; the contract's where there is no step."""
         return float(1.0 / np.median(np.diff(self.time))) if len(self) > 1 else self.contract.rate
 
-    def part(self, start: float, stop: float) -> Episode:
+    def time_slice(self, start: float, stop: float) -> Episode:
         """The ticks and events with start <= time < stop, at their own times."""
         keep = slice(*np.searchsorted(self.time, [start, stop]))
         return replace(
@@ -113,7 +113,7 @@ class Episode:
             else {**self.origin, "parents": [self.hash], "part": []},
         )
 
-    def about(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """All but the arrays, as JSON can hold it."""
         return {
             "contract": self.contract.to_dict(),
@@ -127,23 +127,23 @@ class Episode:
     @cached_property
     def hash(self) -> str:
         """SHA-256 over all there is, bit by bit."""
-        digest = hashlib.sha256(canonical_json(self.about()).encode())
+        digest = hashlib.sha256(canonical_json(self.metadata()).encode())
         names = [s.name for s in (*self.contract.signals, *self.operator)]
         for array in (self.time, *(self.signals[n] for n in names), self.target, self.wanted, *self.status.values()):
             digest.update(np.ascontiguousarray(array, "<f8").tobytes())
         return digest.hexdigest()
 
 
-def check_names(contract: Contract, operator: tuple[Signal, ...], status: tuple[str, ...]) -> None:
+def check_signal_names(contract: Contract, operator: tuple[Signal, ...], status: tuple[str, ...]) -> None:
     """Refuse names that stand for two things."""
     names = [s.name for s in (*contract.signals, *operator)]
-    twice = {n for n in names if names.count(n) > 1 or n in RESERVED}
+    twice = {n for n in names if names.count(n) > 1 or n in RESERVED_NAMES}
     twice |= {n for n in status if status.count(n) > 1 or n == "time"}
     if twice:
         raise BadInput(f"the name {min(twice)!r} stands for two things in one recording; give one of them another name.")
 
 
-def plain(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+def as_plain_json(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The same as JSON would give it back; what JSON cannot hold is a BadInput."""
     try:
         text = canonical_json(dict(data))
@@ -166,7 +166,7 @@ def _check_time(time: np.ndarray) -> None:
         )
 
 
-def _array(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+def _readonly_array(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     """A read-only view, float64, of the shape that is due."""
     array = np.asarray(values, np.float64).view()
     if array.shape != shape:

@@ -25,22 +25,23 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.data import align, plausible
+from isthmus.core.errors import BadInput, unknown_name
+from isthmus.core.files import content_hash, read_toml
+from isthmus.core.from_plain import from_plain
+from isthmus.core.units import conversion_factor
+from isthmus.data import clock_alignment
+from isthmus.data.checks import limits
 from isthmus.data.contract import Contract, Signal
-from isthmus.data.episode import Episode, check_names, plain
-from isthmus.data.importers import Progress, Table, load, silent
-from isthmus.data.units import factor
-from isthmus.errors import BadInput, unknown
-from isthmus.files import content_hash, read_toml
-from isthmus.parse import build
+from isthmus.data.episode import Episode, as_plain_json, check_signal_names
+from isthmus.data.importers import Progress, Table, load_table, silent
 
-MAX_MAP = 2**20
+MAX_MAP_BYTES = 2**20
 PerLabel = float | tuple[float, ...] | Mapping[str, float]
 """One number for all labels, a list in their order, or a table."""
 
 
 @dataclass(frozen=True)
-class Part:
+class SignalColumns:
     """Where the values of one signal come from."""
 
     columns: str | tuple[str, ...] | Mapping[str, str]
@@ -55,7 +56,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Operator:
+class OperatorSignal:
     """A signal that came from the operator; the contract does not know it, so it is described here."""
 
     columns: str | tuple[str, ...] | Mapping[str, str]
@@ -65,7 +66,7 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Time:
+class TimeColumn:
     column: str = ""
     """Empty: the time stamps of the file's messages, or `rate` where it has none."""
     unit: str = "s"
@@ -74,14 +75,14 @@ class Time:
 
 
 @dataclass(frozen=True)
-class Map:
+class ColumnMap:
     """A mapping file."""
 
-    time: Time = field(default_factory=Time)
-    signals: Mapping[str, Part] = field(default_factory=dict)
-    target: Part | None = None
-    wanted: Part | None = None
-    operator: Mapping[str, Operator] = field(default_factory=dict)
+    time: TimeColumn = field(default_factory=TimeColumn)
+    signals: Mapping[str, SignalColumns] = field(default_factory=dict)
+    target: SignalColumns | None = None
+    wanted: SignalColumns | None = None
+    operator: Mapping[str, OperatorSignal] = field(default_factory=dict)
     status: Mapping[str, str] = field(default_factory=dict)
     """Name -> column of whatever else is worth keeping."""
     absent: tuple[str, ...] = ()
@@ -90,19 +91,19 @@ class Map:
     """What to note about the recording: `unit` (which specimen), `started` (Unix time)."""
 
     def __post_init__(self) -> None:
-        plain(self.origin, "`origin`")
+        as_plain_json(self.origin, "`origin`")
 
     @property
     def hash(self) -> str:
         return content_hash(asdict(self))
 
 
-def read_map(path: str | Path) -> Map:
-    return build(Map, read_toml(path, MAX_MAP), str(path))
+def read_column_map(path: str | Path) -> ColumnMap:
+    return from_plain(ColumnMap, read_toml(path, MAX_MAP_BYTES), str(path))
 
 
 @dataclass(frozen=True)
-class _Source:
+class _ComponentSource:
     """One component of one signal: value = gain · column + offset."""
 
     column: str
@@ -111,34 +112,34 @@ class _Source:
 
 
 def import_file(
-    source: str | Path, mapping: Map, contract: Contract, where: str = "the mapping", progress: Progress = silent
+    source: str | Path, mapping: ColumnMap, contract: Contract, where: str = "the mapping", progress: Progress = silent
 ) -> tuple[Episode, tuple[str, ...]]:
     """The episode that a file holds under a mapping, and what looks wrong in it, one sentence each."""
-    table = load(source, progress)
+    table = load_table(source, progress)
     origin: dict[str, Any] = {"file": Path(source).name, "map_hash": mapping.hash}
     if Path(source).is_file():
         with open(source, "rb") as file:
             origin["parents"] = [hashlib.file_digest(file, "sha256").hexdigest()]
-    return apply(table, mapping, contract, origin, where)
+    return import_table(table, mapping, contract, origin, where)
 
 
-def apply(
-    table: Table, mapping: Map, contract: Contract, origin: Mapping[str, Any] | None = None, where: str = "the mapping"
+def import_table(
+    table: Table, mapping: ColumnMap, contract: Contract, origin: Mapping[str, Any] | None = None, where: str = "the mapping"
 ) -> tuple[Episode, tuple[str, ...]]:
     """The same from a table that is loaded already."""
     operator = tuple(Signal(name, o.unit, o.labels, o.frame) for name, o in mapping.operator.items())
-    check_names(contract, operator, tuple(mapping.status))
-    sources = _resolve(mapping, contract, table, where)
+    check_signal_names(contract, operator, tuple(mapping.status))
+    sources = _resolve_sources(mapping, contract, table, where)
     columns = [s.column for parts in sources.values() for s in parts if s] + list(mapping.status.values())
-    clock, warnings = align.clock(table, mapping.time, columns, contract.rate, where)
-    held = align.Held(table, clock)
+    clock, warnings = clock_alignment.tick_grid(table, mapping.time, columns, contract.rate, where)
+    held = clock_alignment.ZeroOrderHold(table, clock)
 
     def values(name: str, size: int) -> np.ndarray:
         parts = sources.get(name, [None] * size)
         rows = [np.full(len(clock.time), np.nan) if s is None else s.gain * held[s.column] + s.offset for s in parts]
         return np.stack(rows, axis=1)
 
-    started = {"started": table.zero + clock.start} if table.zero else {}
+    started = {"started": table.time_origin + clock.start} if table.time_origin else {}
     episode = Episode(
         contract=contract,
         time=clock.time,
@@ -150,27 +151,29 @@ def apply(
         origin={"source": "import", **started, **(origin or {}), **mapping.origin},
     )
     given = {n: [s is not None for s in parts] for n, parts in sources.items()}
-    return episode, (*table.notes, *warnings, *held.warnings, *plausible.warnings(episode, given, clock))
+    return episode, (*table.notes, *warnings, *held.warnings, *limits.import_warnings(episode, given, clock))
 
 
-def _resolve(mapping: Map, contract: Contract, table: Table, where: str) -> dict[str, list[_Source | None]]:
+def _resolve_sources(
+    mapping: ColumnMap, contract: Contract, table: Table, where: str
+) -> dict[str, list[_ComponentSource | None]]:
     """Per signal, target and wanted, one source per label; None for what is absent."""
     for name in mapping.signals:
         contract[name]
     absent = set(mapping.absent)
-    found: dict[str, list[_Source | None]] = {}
+    found: dict[str, list[_ComponentSource | None]] = {}
     missing: list[str] = []
     wanted = {"target": mapping.target, "wanted": mapping.wanted}
     signals = {s.name: s for s in contract.signals} | dict.fromkeys(wanted, contract.target)
     valid = {"target", *(s.name for s in contract.signals)} | {f"{n}.{x}" for n, s in signals.items() for x in s.labels}
     for name in absent - valid:
-        raise unknown("signal", name, valid, f"`absent` of {where}")
+        raise unknown_name("signal", name, valid, f"`absent` of {where}")
     for name, signal in signals.items():
         part = wanted[name] if name in wanted else mapping.signals.get(name)
         if part is not None and name in absent:
             raise BadInput(f"{where} gives columns for {name!r} and lists it as absent.")
         if part is not None:
-            found[name] = _sources(name, signal, part, absent, table, where)
+            found[name] = _component_sources(name, signal, part, absent, table, where)
         elif name not in absent and name != "wanted":
             missing.append(name)
     if missing:
@@ -180,25 +183,28 @@ def _resolve(mapping: Map, contract: Contract, table: Table, where: str) -> dict
         )
     for name, o in mapping.operator.items():
         signal = Signal(name, o.unit, o.labels, o.frame)
-        found[name] = _sources(name, signal, Part(o.columns, o.unit), set(), table, where)
+        found[name] = _component_sources(name, signal, SignalColumns(o.columns, o.unit), set(), table, where)
     return found
 
 
-def _sources(name: str, signal: Signal, part: Part, absent: set[str], table: Table, where: str) -> list[_Source | None]:
+def _component_sources(
+    name: str, signal: Signal, part: SignalColumns, absent: set[str], table: Table, where: str
+) -> list[_ComponentSource | None]:
     place = f"{where}: {name}"
-    gain = factor(part.unit, signal.unit, place)
-    columns = _columns(signal, part.columns, {x for x in signal.labels if f"{name}.{x}" in absent}, place)
+    gain = conversion_factor(part.unit, signal.unit, place)
+    columns = _column_names(signal, part.columns, {x for x in signal.labels if f"{name}.{x}" in absent}, place)
     scale, offset = (_per_label(signal, v, base, place) for v, base in ((part.scale, 1.0), (part.offset, 0.0)))
     for label in part.flip:
-        scale[signal.component(label)] *= -1.0
+        scale[signal.component_index(label)] *= -1.0
     for column in filter(None, columns):
         table[column]
     return [
-        None if column is None else _Source(column, gain * a, b) for column, a, b in zip(columns, scale, offset, strict=True)
+        None if column is None else _ComponentSource(column, gain * a, b)
+        for column, a, b in zip(columns, scale, offset, strict=True)
     ]
 
 
-def _columns(
+def _column_names(
     signal: Signal, given: str | tuple[str, ...] | Mapping[str, str], absent: set[str], where: str
 ) -> list[str | None]:
     """A column's name per label, None where absent."""
@@ -209,7 +215,7 @@ def _columns(
         return [None if label in absent else name for label, name in zip(signal.labels, names, strict=True)]
     if isinstance(given, Mapping):
         for label in given:
-            signal.component(label)
+            signal.component_index(label)
         left = [x for x in signal.labels if x not in given and x not in absent]
         if left:
             raise BadInput(f"{where} has no column for {', '.join(left)}.")
@@ -223,7 +229,7 @@ def _columns(
 def _per_label(signal: Signal, value: PerLabel, base: float, where: str) -> list[float]:
     if isinstance(value, Mapping):
         for label in value:
-            signal.component(label)
+            signal.component_index(label)
         return [value.get(x, base) for x in signal.labels]
     if isinstance(value, tuple):
         if len(value) != signal.size:

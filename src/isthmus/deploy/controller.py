@@ -24,20 +24,20 @@ from typing import Any, Literal
 
 import numpy as np
 
+from isthmus.core.errors import BadInput, unreadable_file
+from isthmus.core.files import atomic_write, content_hash
+from isthmus.core.from_plain import from_plain
 from isthmus.data import archive
 from isthmus.data.contract import Contract, Signal
-from isthmus.deploy import graph
-from isthmus.errors import BadInput, unreadable
-from isthmus.files import atomic_write, content_hash
-from isthmus.parse import build
+from isthmus.deploy import onnx_screening
 
 MAX_GRAPH = 64 * 2**20
 MAX_MANIFEST = 2**20
-MAX_MEMORY = 2**20
+MAX_MEMORY_VALUES = 2**20
 """Numbers that a controller may remember from tick to tick."""
-MAX_WORK = 256 * 2**20
+MAX_ARENA_BYTES = 256 * 2**20
 """Bytes that the runtime may take for weights and for what is between the operators of a tick."""
-LONGEST_TICK = 1.0
+MAX_TICK_SECONDS = 1.0
 """s: no policy takes this long."""
 
 
@@ -76,8 +76,8 @@ class Manifest:
             raise BadInput("the default lies outside the target's limits.")
         if any(d < 1 for shape in self.memory.values() for d in shape) or any(len(s) > 8 for s in self.memory.values()):
             raise BadInput("the memory has an empty shape, or one of more than 8 dimensions.")
-        if sum(math.prod(shape) for shape in self.memory.values()) > MAX_MEMORY:
-            raise BadInput(f"the memory holds more than {MAX_MEMORY} numbers.")
+        if sum(math.prod(shape) for shape in self.memory.values()) > MAX_MEMORY_VALUES:
+            raise BadInput(f"the memory holds more than {MAX_MEMORY_VALUES} numbers.")
 
     @property
     def signals(self) -> tuple[Signal, ...]:
@@ -91,15 +91,15 @@ class Manifest:
     def from_dict(data: Any, where: str) -> Manifest:
         if not isinstance(data, Mapping) or data.get("kind") != "controller":
             raise BadInput(f"{where} is not a controller's contract.")
-        return build(Manifest, data, where)
+        return from_plain(Manifest, data, where)
 
 
-def pack(manifest: Manifest, onnx: bytes) -> bytes:
+def pack_controller(manifest: Manifest, onnx: bytes) -> bytes:
     text = json.dumps(manifest.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
     return archive.pack({"contract.json": text, "controller.onnx": onnx})
 
 
-def unpack(data: bytes, where: str) -> tuple[Manifest, bytes]:
+def unpack_controller(data: bytes, where: str) -> tuple[Manifest, bytes]:
     """The inverse of `pack`; any other bytes are a BadInput."""
     needed = {"contract.json": MAX_MANIFEST, "controller.onnx": MAX_GRAPH}
     parts = archive.unpack(data, needed, {}, "a controller", where)
@@ -116,13 +116,13 @@ def unpack(data: bytes, where: str) -> tuple[Manifest, bytes]:
 class Controller:
     def __init__(self, manifest: Manifest, onnx: bytes, where: str = "the controller"):
         """A graph that does not fit its manifest is an error here, not at the first tick."""
-        graph.check(onnx, where)
+        onnx_screening.check_graph(onnx, where)
         self.manifest, self._session = manifest, _session(onnx, where)
         self.hash = ""
-        self._check(where)
-        self._bind()
+        self._check_interface(where)
+        self._bind_buffers()
         self.reset()
-        self._try(where)
+        self._check_first_tick(where)
         self.reset()
 
     @staticmethod
@@ -133,8 +133,8 @@ class Controller:
                 raise BadInput(f"{path} is too large for a controller.")
             data = path.read_bytes()
         except OSError as error:
-            raise unreadable(path, error) from None
-        controller = Controller(*unpack(data, str(path)), str(path))
+            raise unreadable_file(path, error) from None
+        controller = Controller(*unpack_controller(data, str(path)), str(path))
         controller.hash = content_hash(data)
         return controller
 
@@ -145,39 +145,39 @@ class Controller:
     @property
     def memory(self) -> dict[str, np.ndarray]:
         """What the last tick left for the next one, by the manifest's names, (1, …)."""
-        return self._memory[self._turn]
+        return self._memory[self._active_buffer]
 
     def reset(self) -> None:
         """Forget everything: the state before the first tick."""
-        for kept in self._memory[self._turn].values():
+        for kept in self._memory[self._active_buffer].values():
             kept[:] = 0.0
 
     def tick(self, signals: Mapping[str, np.ndarray]) -> np.ndarray:
         """Targets for these signals, (m,) float32; moves the memory on."""
         for name, row in self._inputs.items():
             row[0] = signals[name]
-        self._session.run_with_iobinding(self._bindings[self._turn])
-        self._turn = 1 - self._turn
+        self._session.run_with_iobinding(self._bindings[self._active_buffer])
+        self._active_buffer = 1 - self._active_buffer
         return self._target[0].copy()
 
-    def _try(self, where: str) -> None:
+    def _check_first_tick(self, where: str) -> None:
         """A first tick. Shapes do not depend on signals, so it takes the memory and about the time of any other."""
         import onnxruntime
 
         options = onnxruntime.RunOptions()
         options.log_severity_level = 4
-        timer = threading.Timer(LONGEST_TICK, lambda: setattr(options, "terminate", True))
+        timer = threading.Timer(MAX_TICK_SECONDS, lambda: setattr(options, "terminate", True))
         timer.daemon = True
         timer.start()
         try:
-            self._session.run_with_iobinding(self._bindings[self._turn], options)
+            self._session.run_with_iobinding(self._bindings[self._active_buffer], options)
         except Exception as error:
-            slow = f"it takes longer than {LONGEST_TICK:g} s" if options.terminate else _brief(error)
+            slow = f"it takes longer than {MAX_TICK_SECONDS:g} s" if options.terminate else _short_message(error)
             raise BadInput(f"{where}: the graph fails at its first tick: {slow}.") from None
         finally:
             timer.cancel()
 
-    def _bind(self) -> None:
+    def _bind_buffers(self) -> None:
         """Fixed places for all that goes in and out: the memory swings between two, the runtime copies nothing."""
         from onnxruntime import OrtValue
 
@@ -186,7 +186,7 @@ class Controller:
         self._inputs = {s.name: zeros((s.size,)) for s in m.signals}
         self._target = zeros((m.robot.target.size,))
         self._memory = [{name: zeros(shape) for name, shape in m.memory.items()} for _ in range(2)]
-        self._bindings, self._turn = [self._session.io_binding() for _ in range(2)], 0
+        self._bindings, self._active_buffer = [self._session.io_binding() for _ in range(2)], 0
         for turn, binding in enumerate(self._bindings):
             into = self._inputs | {f"memory.{k}": v for k, v in self._memory[turn].items()}
             out = {m.robot.target.name: self._target} | {f"next.{k}": v for k, v in self._memory[1 - turn].items()}
@@ -195,7 +195,7 @@ class Controller:
             for name, array in out.items():
                 binding.bind_ortvalue_output(name, OrtValue.ortvalue_from_numpy(array))
 
-    def _check(self, where: str) -> None:
+    def _check_interface(self, where: str) -> None:
         m = self.manifest
         into = {s.name: (1, s.size) for s in m.signals} | {f"memory.{k}": (1, *v) for k, v in m.memory.items()}
         out = {m.robot.target.name: (1, m.robot.target.size)} | {f"next.{k}": (1, *v) for k, v in m.memory.items()}
@@ -226,7 +226,7 @@ def _session(onnx: bytes, where: str) -> Any:
     try:
         return onnxruntime.InferenceSession(onnx, options, providers=["CPUExecutionProvider"], disabled_optimizers=skipped)
     except Exception as error:
-        raise BadInput(f"{where}: the graph cannot be run: {_brief(error)}.") from None
+        raise BadInput(f"{where}: the graph cannot be run: {_short_message(error)}.") from None
 
 
 @cache
@@ -236,16 +236,16 @@ def _limit_memory() -> None:
 
     kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     info = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
-    limits = {"max_mem": MAX_WORK, "arena_extend_strategy": 1}
+    limits = {"max_mem": MAX_ARENA_BYTES, "arena_extend_strategy": 1}
     onnxruntime.create_and_register_allocator(info, onnxruntime.OrtArenaCfg(limits))
 
 
-def _brief(error: Exception) -> str:
+def _short_message(error: Exception) -> str:
     return " ".join(str(error).split())[:200]
 
 
-def save(path: Path, manifest: Manifest, onnx: bytes) -> str:
+def save_controller(path: Path, manifest: Manifest, onnx: bytes) -> str:
     """Write a controller and return its hash."""
-    data = pack(manifest, onnx)
+    data = pack_controller(manifest, onnx)
     atomic_write(path, data)
     return content_hash(data)

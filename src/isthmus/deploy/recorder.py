@@ -9,39 +9,39 @@ from collections.abc import Iterable
 import numpy as np
 
 from isthmus.data.episode import Event
-from isthmus.data.recording import Writer
+from isthmus.data.mcap.writer import EpisodeWriter
 
-WAIT = 0.1
+POLL_INTERVAL = 0.1
 """s between two looks at what has come."""
-MAX_WAITING = 60_000
+MAX_QUEUED_ROWS = 60_000
 """Rows that may wait for a slow disk; further ones are lost, and counted."""
 
 
 class Recorder:
-    def __init__(self, writer: Writer):
+    def __init__(self, writer: EpisodeWriter):
         self.writer = writer
         self.rows = self.lost = 0
         """Rows that are in the file, and rows that are not; both are known when it is closed."""
         self.problem = ""
         """Why rows were lost."""
-        self._given = 0
-        self._waiting: deque[np.ndarray | Event] = deque()
+        self._received_rows = 0
+        self._queue: deque[np.ndarray | Event] = deque()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
+        self._thread = threading.Thread(target=self._write_loop, name="recorder", daemon=True)
         self._thread.start()
 
     def put(self, row: np.ndarray, events: Iterable[Event] = ()) -> None:
         """Take a row of the writer's layout, which the caller no longer changes. Never waits, never fails."""
-        self._given += 1
-        if len(self._waiting) > MAX_WAITING:
+        self._received_rows += 1
+        if len(self._queue) > MAX_QUEUED_ROWS:
             self.problem = "the disk is too slow"
             return
-        self._waiting.append(row)
-        self._waiting.extend(events)
+        self._queue.append(row)
+        self._queue.extend(events)
 
-    def note(self, events: Iterable[Event]) -> None:
+    def put_events(self, events: Iterable[Event]) -> None:
         """Take events that belong to no row."""
-        self._waiting.extend(events)
+        self._queue.extend(events)
 
     def close(self) -> None:
         """Write what is waiting and finish the file."""
@@ -51,29 +51,29 @@ class Recorder:
             self.writer.close()
         except OSError as error:
             self.problem = self.problem or error.strerror or str(error)
-        self.rows = self.writer.written
-        self.lost = self._given - self.rows
+        self.rows = self.writer.written_ticks
+        self.lost = self._received_rows - self.rows
 
-    def _work(self) -> None:
+    def _write_loop(self) -> None:
         while True:
-            last = self._stop.wait(WAIT)
+            last = self._stop.wait(POLL_INTERVAL)
             rows: list[np.ndarray] = []
-            while self._waiting:
-                item = self._waiting.popleft()
+            while self._queue:
+                item = self._queue.popleft()
                 if isinstance(item, Event):
                     self._write(rows, item)
                     rows = []
                 else:
                     rows.append(item)
             self._write(rows)
-            if last and not self._waiting:
+            if last and not self._queue:
                 return
 
     def _write(self, rows: list[np.ndarray], event: Event | None = None) -> None:
         try:
             if rows:
-                self.writer.rows(np.stack(rows))
+                self.writer.write_rows(np.stack(rows))
             if event:
-                self.writer.event(event)
+                self.writer.write_event(event)
         except (OSError, ValueError) as error:
             self.problem = self.problem or getattr(error, "strerror", None) or str(error)

@@ -19,25 +19,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from isthmus.data.rate import Rate
+from isthmus.core.statistics import Rate
+from isthmus.deploy.command_schedule import CommandSchedule
 from isthmus.deploy.controller import Controller
-from isthmus.deploy.guard import STATES
-from isthmus.deploy.link import MODES, Command, Link, Mode
-from isthmus.deploy.operator import Operator
-from isthmus.deploy.preflight import Flight
+from isthmus.deploy.guard.guard import GUARD_STATES
+from isthmus.deploy.links.link import MODES, Command, Link, Mode
+from isthmus.deploy.preflight import PreparedRobot
 from isthmus.deploy.recorder import Recorder
 
-STATUS = ("late", "compute", "missed", "age", "state", "rules", "mode", "sequence", "robot_time")
+STATUS_COLUMNS = ("late", "compute", "missed", "age", "state", "rules", "mode", "sequence", "robot_time")
 """Per tick: s after the deadline that the loop woke, s until the target was sent, deadlines missed with this tick and since
 the one before, age of the signals in s, state of the guard, its rules as bits, mode, count and clock of the robot."""
 
 
-SETTLE, FADE = 2.0, 1.2
+SETTLE_SECONDS, COMMAND_FADE_SECONDS = 2.0, 1.2
 """s that a policy has to come to rest at the end, where it takes commands, and s in which they fade."""
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """What a display may look at while the loop runs."""
 
     seconds: float = 0.0
@@ -49,10 +49,10 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    ended: str
+class RunResult:
+    status: str
     """`done`, `guard` or `interrupted`."""
-    why: str
+    reason: str
     seconds: float
     """That the policy ran."""
     ticks: int
@@ -62,67 +62,72 @@ class Outcome:
     """Share of ticks in which the robot got something else than the policy wanted."""
     rules: dict[str, int]
     """How often each rule spoke."""
-    late: np.ndarray = field(repr=False)
+    wake_latency: np.ndarray = field(repr=False)
     """s after each deadline that the loop woke, (ticks,)."""
-    compute: np.ndarray = field(repr=False)
+    compute_time: np.ndarray = field(repr=False)
     """s from waking until the target was sent, (ticks,)."""
-    recorded: int = 0
-    lost: int = 0
+    recorded_ticks: int = 0
+    lost_ticks: int = 0
     """Ticks that are not in the recording."""
-    problem: str = ""
+    recording_problem: str = ""
     """Why they are not."""
 
 
-class Loop:
+class ControlLoop:
     """One run of a policy on a robot that passed preflight."""
 
     def __init__(
-        self, controller: Controller, link: Link, flight: Flight, operator: Operator, recorder: Recorder | None = None
+        self,
+        controller: Controller,
+        link: Link,
+        prepared: PreparedRobot,
+        operator: CommandSchedule,
+        recorder: Recorder | None = None,
     ):
         self.controller, self.link, self.operator, self.recorder = controller, link, operator, recorder
-        self.guard, self.fit, self.period = flight.guard, flight.fit, flight.period
+        self.guard, self.signal_map, self.packet_period = prepared.guard, prepared.signal_map, prepared.packet_period
         self.guard.owner = secrets.randbits(63) | 1
         self.tick = 1.0 / self.guard.contract.rate
         self.damp_now = False
         """Set it to end the run at once, joints damped."""
-        self._sent = 0
-        self.progress = Progress()
-        self._nothing = np.full(self.guard.contract.target.size, np.nan)
-        self._signals = dict.fromkeys(self.fit.signals, self._nothing)
-        self._start, self._began = 0.0, math.nan
+        self._commands_sent = 0
+        self.progress = RunProgress()
+        self._no_target = np.full(self.guard.contract.target.size, np.nan)
+        self._signals = dict.fromkeys(self.signal_map.signal_columns, self._no_target)
+        self._loop_start, self._policy_start = 0.0, math.nan
         """When the loop started, and when the policy took over, by the link's clock."""
-        self._asked = self._missed = False
-        self._skipped = 0
+        self._policy_active = self._missed_deadline = False
+        self._skipped_deadlines = 0
         """Deadlines that passed since the tick before without a tick of their own."""
-        self._late, self._compute = array("d"), array("d")
+        self._wake_latency, self._compute_time = array("d"), array("d")
 
-    def run(self, seconds: float = math.inf, stopping: Callable[[], str] = lambda: "") -> Outcome:
+    def run(self, seconds: float = math.inf, stopping: Callable[[], str] = lambda: "") -> RunResult:
         """Until `seconds` are over, the guard ends it, or `stopping()` says why."""
         try:
-            with _undisturbed():
-                stopped = self._run(seconds, stopping)
+            with _low_jitter():
+                stopped = self._run_loop(seconds, stopping)
         finally:
             if not self.guard.finished:
                 # Something broke. The robot must not go on with the last target, whatever its time-out is.
-                self._send("damp", self.guard.target, self.link.clock.now())
+                self._send_command("damp", self.guard.last_target, self.link.clock.now())
             self.guard.log.finish()
             if self.recorder is not None:
-                self.recorder.note(self.guard.log.take())
+                self.recorder.put_events(self.guard.log.take_events())
                 self.recorder.close()
-        return self._outcome(stopped)
+        return self._result(stopped)
 
-    def _run(self, seconds: float, stopping: Callable[[], str]) -> str:
+    def _run_loop(self, seconds: float, stopping: Callable[[], str]) -> str:
         """Why it was stopped from outside, or nothing."""
         stopped, end = "", seconds
-        settle = SETTLE if self.operator.signals else 0.0
-        self._start = self.link.clock.now()
-        self.guard.see(self.link.read(), self._start)
-        self.guard.begin(self._start, self.period)
+        settle = SETTLE_SECONDS if self.operator.signals else 0.0
+        self._loop_start = self.link.clock.now()
+        self.guard.receive(self.link.read(), self._loop_start)
+        self.guard.start(self._loop_start, self.packet_period)
         k = 0
         while not self.guard.finished:
-            done = self._tick(self._start + k * self.tick)
-            ahead = max(k + 1, math.ceil((done - self._start) / self.tick)) if self._missed else k + 1
-            self._skipped, k = ahead - k - 1, ahead
+            done = self._run_tick(self._loop_start + k * self.tick)
+            ahead = max(k + 1, math.ceil((done - self._loop_start) / self.tick)) if self._missed_deadline else k + 1
+            self._skipped_deadlines, k = ahead - k - 1, ahead
             now = self.progress.seconds
             if self.damp_now:
                 stopped = stopped or "interrupted"
@@ -130,82 +135,95 @@ class Loop:
             if not stopped and (stopped := stopping()):
                 end = min(end, now)
             if now >= end - 0.5 * self.tick:
-                self.operator.release(now, FADE)
+                self.operator.release(now, COMMAND_FADE_SECONDS)
             # A robot that moves is brought to rest by its policy before it lies down.
             if now >= end + settle - 0.5 * self.tick or (stopped and self.guard.state != "run"):
                 self.guard.stop(done, stopped or "the time is over")
         return stopped
 
-    def _tick(self, due: float) -> float:
+    def _run_tick(self, due: float) -> float:
         """One tick; the moment at which its target was sent."""
         guard, clock = self.guard, self.link.clock
         clock.sleep_until(due)
         woke = clock.now()
-        sound = guard.see(self.link.read(), woke)
-        guard.deadline(self._missed)
-        wanted = self._ask(woke) if sound and guard.state == "run" else None
-        self._asked = wanted is not None
+        sound = guard.receive(self.link.read(), woke)
+        guard.note_deadline(self._missed_deadline)
+        wanted = self._policy_target(woke) if sound and guard.state == "run" else None
+        self._policy_active = wanted is not None
         mode, target = guard.decide(wanted, woke)
-        self._send(mode, target, woke)
+        self._send_command(mode, target, woke)
         done = clock.now()
-        self._missed = done > due + self.tick
-        missed = self._missed + self._skipped
-        self.progress.missed, self.progress.ticks = self.progress.missed + missed, self.progress.ticks + 1 + self._skipped
-        self._late.append(woke - due)
-        self._compute.append(done - woke)
-        self._record(woke, target, self._nothing if wanted is None else wanted, missed)
+        self._missed_deadline = done > due + self.tick
+        missed = self._missed_deadline + self._skipped_deadlines
+        self.progress.missed, self.progress.ticks = (
+            self.progress.missed + missed,
+            self.progress.ticks + 1 + self._skipped_deadlines,
+        )
+        self._wake_latency.append(woke - due)
+        self._compute_time.append(done - woke)
+        self._record_tick(woke, target, self._no_target if wanted is None else wanted, missed)
         progress = self.progress
-        progress.seconds = 0.0 if math.isnan(self._began) else woke - self._began
+        progress.seconds = 0.0 if math.isnan(self._policy_start) else woke - self._policy_start
         progress.state = guard.state
         return done
 
-    def _send(self, mode: Mode, target: np.ndarray, now: float) -> None:
-        self.link.write(Command(self._sent, now, mode, target, self.guard.owner))
-        self._sent += 1
+    def _send_command(self, mode: Mode, target: np.ndarray, now: float) -> None:
+        self.link.write(Command(self._commands_sent, now, mode, target, self.guard.owner))
+        self._commands_sent += 1
 
-    def _ask(self, now: float) -> np.ndarray:
+    def _policy_target(self, now: float) -> np.ndarray:
         """The policy's target, in the robot's order; a policy that breaks down wants nothing, which the guard sees."""
-        if not self._asked:
+        if not self._policy_active:
             self.controller.reset()
-            self._began = now if math.isnan(self._began) else self._began
-        for name, columns in self.fit.signals.items():
-            self._signals[name] = self.guard.intake.values[columns]
+            self._policy_start = now if math.isnan(self._policy_start) else self._policy_start
+        for name, columns in self.signal_map.signal_columns.items():
+            self._signals[name] = self.guard.packet_filter.values[columns]
         try:
-            return self.controller.tick(self._signals | self.operator.at(now - self._began))[self.fit.target]
+            return self.controller.tick(self._signals | self.operator.values_at(now - self._policy_start))[
+                self.signal_map.target_order
+            ]
         except Exception:
-            return self._nothing
+            return self._no_target
 
-    def _record(self, now: float, target: np.ndarray, wanted: np.ndarray, missed: int) -> None:
-        guard, packet = self.guard, self.guard.intake.packet
+    def _record_tick(self, now: float, target: np.ndarray, policy_target: np.ndarray, missed: int) -> None:
+        guard, packet = self.guard, self.guard.packet_filter.packet
         if self.recorder is None or packet is None:
-            guard.log.take()
+            guard.log.take_events()
             return
-        status = (self._late[-1], self._compute[-1], missed, guard.intake.age, STATES.index(guard.state))
-        robot = (guard.log.active, MODES.index(packet.mode), packet.sequence, packet.time)
-        asked = self.operator.row(now - self._began)
-        row = np.concatenate(([now - self._start], guard.intake.values, asked, target, wanted, status, robot))
-        self.recorder.put(row, guard.log.take())
+        status = (
+            self._wake_latency[-1],
+            self._compute_time[-1],
+            missed,
+            guard.packet_filter.age,
+            GUARD_STATES.index(guard.state),
+        )
+        robot = (guard.log.active_rules, MODES.index(packet.mode), packet.sequence, packet.time)
+        asked = self.operator.row_at(now - self._policy_start)
+        row = np.concatenate(
+            ([now - self._loop_start], guard.packet_filter.values, asked, target, policy_target, status, robot)
+        )
+        self.recorder.put(row, guard.log.take_events())
 
-    def _outcome(self, stopped: str) -> Outcome:
+    def _result(self, stopped: str) -> RunResult:
         guard, recorder = self.guard, self.recorder
-        return Outcome(
-            ended="guard" if guard.why else "interrupted" if stopped else "done",
-            why=guard.why or stopped,
+        return RunResult(
+            status="guard" if guard.end_reason else "interrupted" if stopped else "done",
+            reason=guard.end_reason or stopped,
             seconds=guard.ticks * self.tick,
-            ticks=len(self._late),
-            missed=Rate.of(self.progress.missed, self.progress.ticks),
-            interventions=Rate.of(guard.interventions, guard.ticks),
+            ticks=len(self._wake_latency),
+            missed=Rate.from_counts(self.progress.missed, self.progress.ticks),
+            interventions=Rate.from_counts(guard.interventions, guard.ticks),
             rules={rule: n for rule, n in guard.log.counts.items() if n},
-            late=np.array(self._late),
-            compute=np.array(self._compute),
-            recorded=recorder.rows if recorder else 0,
-            lost=recorder.lost if recorder else 0,
-            problem=recorder.problem if recorder else "",
+            wake_latency=np.array(self._wake_latency),
+            compute_time=np.array(self._compute_time),
+            recorded_ticks=recorder.rows if recorder else 0,
+            lost_ticks=recorder.lost if recorder else 0,
+            recording_problem=recorder.problem if recorder else "",
         )
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def _low_jitter() -> Iterator[None]:
     """No garbage collection in between, and other threads give way quickly."""
     interval = sys.getswitchinterval()
     gc.collect()

@@ -16,11 +16,11 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from isthmus.errors import BadInput
-from isthmus.files import atomic_write, canonical_json
+from isthmus.core.errors import BadInput
+from isthmus.core.files import atomic_write, canonical_json
 
 MAX_BYTES = 4 * 2**30
-KEPT = 2
+KEEP_NEWEST = 2
 """Newest checkpoints that stay on disk."""
 
 
@@ -59,20 +59,20 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays, meta
 
 
-def all_in(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """Checkpoints of a run, oldest first."""
     return sorted((folder / "checkpoints").glob("[0-9]*.safetensors"), key=lambda p: (len(p.stem), p.stem))
 
 
 def newest(folder: Path) -> Path:
-    found = all_in(folder)
+    found = list_checkpoints(folder)
     if not found:
         raise BadInput(f"{folder} has no checkpoint yet.")
     return found[-1]
 
 
 def prune(folder: Path) -> None:
-    for old in all_in(folder)[:-KEPT]:
+    for old in list_checkpoints(folder)[:-KEEP_NEWEST]:
         old.unlink(missing_ok=True)
     for part in (folder / "checkpoints").glob(".*.part"):
         part.unlink(missing_ok=True)

@@ -2,53 +2,53 @@
 
 from __future__ import annotations
 
-from isthmus.learn.ppo import PPO
+from isthmus.learn.algorithms.ppo import PPOConfig
 
-WALK = PPO(
+WALK = PPOConfig(
     worlds=1024,
-    ticks=16,
-    minibatch=2048,
+    rollout_ticks=16,
+    minibatch_size=2048,
     hidden=(64, 64),
     critic_hidden=(64, 64),
     epochs=3,
     init_std=0.3,
-    wanted_kl=0.02,
-    entropy=0.002,
+    desired_kl=0.02,
+    entropy_coef=0.002,
 )
 
-HOVER = PPO(
+HOVER = PPOConfig(
     worlds=512,
-    ticks=24,
-    minibatch=2048,
+    rollout_ticks=24,
+    minibatch_size=2048,
     hidden=(64, 64),
     critic_hidden=(64, 64),
-    discount=0.98,
+    gamma=0.98,
     init_std=0.5,
-    wanted_kl=0.03,
-    entropy=0.003,
-    critic_told=False,
+    desired_kl=0.03,
+    entropy_coef=0.003,
+    critic_sees_e=False,
 )
-SWINGUP = PPO(
+SWINGUP = PPOConfig(
     worlds=128,
-    ticks=32,
-    minibatch=1024,
+    rollout_ticks=32,
+    minibatch_size=1024,
     hidden=(64, 64),
     critic_hidden=(64, 64),
-    wanted_kl=0.03,
-    critic_told=False,
+    desired_kl=0.03,
+    critic_sees_e=False,
 )
-BALANCE = PPO(
+BALANCE = PPOConfig(
     worlds=256,
-    ticks=32,
-    minibatch=1024,
+    rollout_ticks=32,
+    minibatch_size=1024,
     hidden=(64, 64),
     critic_hidden=(64, 64),
-    wanted_kl=0.015,
-    step_range=(1e-4, 4e-3),
-    entropy=0.002,
+    desired_kl=0.015,
+    learning_rate_range=(1e-4, 4e-3),
+    entropy_coef=0.002,
 )
 
-RECIPES: dict[str, PPO] = {
+RECIPES: dict[str, PPOConfig] = {
     "go1/walk": WALK,
     "go1/hard": WALK,
     "go1/terrain": WALK,
@@ -57,7 +57,7 @@ RECIPES: dict[str, PPO] = {
     "pendulum/swingup": SWINGUP,
     "cartpole/balance": BALANCE,
 }
-MINUTES: dict[str, float] = {
+BUDGET_MINUTES: dict[str, float] = {
     "go1/walk": 3.0,
     "go1/hard": 5.0,
     "go1/terrain": 15.0,
@@ -68,15 +68,17 @@ MINUTES: dict[str, float] = {
 }
 
 
-def recipe(task: str) -> PPO:
-    return RECIPES.get(task, PPO())
+def recipe(task: str) -> PPOConfig:
+    return RECIPES.get(task, PPOConfig())
 
 
-TAUGHT, SELF_TAUGHT = 0.5, 1.5
+STUDENT_TIME_FACTOR, SELF_TAUGHT_TIME_FACTOR = 0.5, 1.5
 """Time of a student or rma, against that of others: with a teacher that is there already, and with one to train first."""
 
 
-def budget(task: str, method: str = "ppo", taught: bool = False) -> float:
+def budget_minutes(task: str, method: str = "ppo", has_teacher: bool = False) -> float:
     """Training time that the recipe needs on two cores, minutes; `taught` if a teacher is given."""
-    share = {"student": TAUGHT, "rma": TAUGHT if taught else SELF_TAUGHT}.get(method, 1.0)
-    return MINUTES.get(task, 5.0) * share
+    share = {"student": STUDENT_TIME_FACTOR, "rma": STUDENT_TIME_FACTOR if has_teacher else SELF_TAUGHT_TIME_FACTOR}.get(
+        method, 1.0
+    )
+    return BUDGET_MINUTES.get(task, 5.0) * share

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus.errors import Interrupted
-from isthmus.files import atomic_write
-from isthmus.learn.trainer import Trainer
+from isthmus.core.errors import Interrupted
+from isthmus.core.files import atomic_write
+from isthmus.learn.algorithms.algorithm import Trainer
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """Where training stands after an iteration."""
 
     iteration: int
@@ -29,22 +29,22 @@ class Progress:
     metrics: dict[str, float]
 
 
-def train(trainer: Trainer, report: Callable[[Progress], None], save_every: float = 15.0) -> None:
+def run_training_loop(trainer: Trainer, report: Callable[[TrainingProgress], None], save_every: float = 15.0) -> None:
     """Run to the end of the plan's budget, with a checkpoint every `save_every` seconds.
 
     Ctrl-C stops after the current iteration with everything saved.
     """
-    run, plan = trainer.run, trainer.run.plan
-    with _log(run.folder, trainer.iteration) as log, _stop_requests() as stopped:
+    run, plan = trainer.run, trainer.run.config
+    with _metrics_log(run.folder, trainer.iteration) as log, _stop_requests() as stopped:
         last_save = time.perf_counter()
         if trainer.iteration == 0:
             trainer.save()
-        while _fraction(plan, trainer) < 1.0:
+        while _budget_fraction(plan, trainer) < 1.0:
             metrics = trainer.iterate()
             log(trainer, metrics)
-            fraction = _fraction(plan, trainer)
+            fraction = _budget_fraction(plan, trainer)
             level = trainer.env.curriculum.level.name
-            report(Progress(trainer.iteration, trainer.steps, trainer.seconds, fraction, level, metrics))
+            report(TrainingProgress(trainer.iteration, trainer.steps, trainer.seconds, fraction, level, metrics))
             if stopped() or fraction >= 1.0 or time.perf_counter() - last_save > save_every:
                 trainer.save()
                 last_save = time.perf_counter()
@@ -52,13 +52,13 @@ def train(trainer: Trainer, report: Callable[[Progress], None], save_every: floa
                 raise Interrupted(f"stopped at iteration {trainer.iteration}; go on with --resume.")
 
 
-def _fraction(plan: Any, trainer: Trainer) -> float:
+def _budget_fraction(config: Any, trainer: Trainer) -> float:
     """How much of the budget is used, 0 to 1."""
     parts = []
-    if plan.steps:
-        parts.append(trainer.steps / plan.steps)
-    if plan.minutes:
-        parts.append(trainer.seconds / (60 * plan.minutes))
+    if config.steps:
+        parts.append(trainer.steps / config.steps)
+    if config.minutes:
+        parts.append(trainer.seconds / (60 * config.minutes))
     return min(max(parts), 1.0) if parts else 1.0
 
 
@@ -80,7 +80,7 @@ def _stop_requests() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def _log(folder: Path, iteration: int) -> Iterator[Callable[[Trainer, dict[str, float]], None]]:
+def _metrics_log(folder: Path, iteration: int) -> Iterator[Callable[[Trainer, dict[str, float]], None]]:
     """Curves as text and for TensorBoard; rows after the checkpoint that we go on from are dropped."""
     from torch.utils.tensorboard import SummaryWriter
 

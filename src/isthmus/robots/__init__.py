@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isthmus.errors import BadInput, unknown
+from isthmus.core.errors import BadInput, unknown_name
 from isthmus.robots.cartpole import cartpole
 from isthmus.robots.crazyflie import crazyflie
-from isthmus.robots.external import external, is_external
+from isthmus.robots.fixed_base import HELD_PREFIX, fixed_base
+from isthmus.robots.from_model.build import external_robot, is_external
 from isthmus.robots.go1 import go1
-from isthmus.robots.held import HELD, held
 from isthmus.robots.pendulum import pendulum
 from isthmus.sim.robot import Robot
 
 ROBOTS: dict[str, Callable[[], Robot]] = {"cartpole": cartpole, "crazyflie": crazyflie, "go1": go1, "pendulum": pendulum}
 
-TAKEN = (
+ROBOT_NAME_HELP = (
     f"a robot is a name ({', '.join(sorted(ROBOTS))}), menagerie:NAME, a model file (MJCF or URDF: .xml, .mjcf, .urdf) or a "
     "robot config (.toml)"
 )
@@ -26,13 +26,13 @@ TAKEN = (
 
 
 def get_robot(name: str) -> Robot:
-    if name.startswith(HELD):
-        return held(get_robot(name.removeprefix(HELD)))
+    if name.startswith(HELD_PREFIX):
+        return fixed_base(get_robot(name.removeprefix(HELD_PREFIX)))
     if name in ROBOTS:
         return ROBOTS[name]()
     if is_external(name):
-        return external(name)
-    error = unknown("robot", name, ROBOTS)
+        return external_robot(name)
+    error = unknown_name("robot", name, ROBOTS)
     if "did you mean" in str(error):
         raise error
-    raise BadInput(f"{name!r} is not a robot: {TAKEN}.")
+    raise BadInput(f"{name!r} is not a robot: {ROBOT_NAME_HELP}.")

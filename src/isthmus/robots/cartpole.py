@@ -16,20 +16,20 @@ The pole's angle is 0 upright, and positive when it leans towards +x.
 from __future__ import annotations
 
 from isthmus.data.contract import Contract, Safety, Signal
-from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
-from isthmus.sim.robot import Mirror, Motors, Robot
+from isthmus.robots.parameters import delays, factor, offset, space_and_prior, vary
+from isthmus.sim.robot import Mirror, MotorParams, Robot
 
 TIMESTEP, SUBSTEPS = 0.005, 4
-CART, POLE, HALF = 1.0, 0.1, 0.5
-FORCE, TRACK = 10.0, 2.4
-HINGE_DAMPING, COULOMB = 2e-6, 5e-4
-LAG = 0.005
-DAMPING = 5.0
+CART_MASS, POLE_MASS, POLE_HALF_LENGTH = 1.0, 0.1, 0.5
+MAX_FORCE, TRACK_HALF_LENGTH = 10.0, 2.4
+HINGE_DAMPING, CART_COULOMB_FRICTION = 2e-6, 5e-4
+MOTOR_LAG = 0.005
+SAFETY_DAMPING = 5.0
 """N·s/m, our choice: stops the cart within half a second."""
 
 
 def _xml() -> str:
-    across = POLE * (2 * HALF) ** 2 / 12
+    across = POLE_MASS * (2 * POLE_HALF_LENGTH) ** 2 / 12
     return f"""
 <mujoco model="cartpole">
   <compiler angle="radian" autolimits="true"/>
@@ -41,15 +41,15 @@ def _xml() -> str:
   </asset>
   <worldbody>
     <light pos="0 -2 4" dir="0 0.4 -1" directional="true"/>
-    <geom type="capsule" size="0.02" fromto="{-TRACK - 0.2} 0 1 {TRACK + 0.2} 0 1" material="rail"/>
+    <geom type="capsule" size="0.02" fromto="{-TRACK_HALF_LENGTH - 0.2} 0 1 {TRACK_HALF_LENGTH + 0.2} 0 1" material="rail"/>
     <body name="cart" pos="0 0 1">
-      <inertial pos="0 0 0" mass="{CART}" diaginertia="0.003 0.006 0.006"/>
-      <joint name="slider" type="slide" axis="1 0 0" range="{-TRACK - 0.1} {TRACK + 0.1}"/>
+      <inertial pos="0 0 0" mass="{CART_MASS}" diaginertia="0.003 0.006 0.006"/>
+      <joint name="slider" type="slide" axis="1 0 0" range="{-TRACK_HALF_LENGTH - 0.1} {TRACK_HALF_LENGTH + 0.1}"/>
       <geom type="box" size="0.12 0.08 0.05" material="cart"/>
       <body name="pole">
-        <inertial pos="0 0 {HALF}" mass="{POLE}" diaginertia="{across} {across} 1e-6"/>
+        <inertial pos="0 0 {POLE_HALF_LENGTH}" mass="{POLE_MASS}" diaginertia="{across} {across} 1e-6"/>
         <joint name="hinge" type="hinge" axis="0 1 0" damping="{HINGE_DAMPING}"/>
-        <geom type="capsule" size="0.02" fromto="0 0 0 0 0 {2 * HALF}" material="pole"/>
+        <geom type="capsule" size="0.02" fromto="0 0 0 0 0 {2 * POLE_HALF_LENGTH}" material="pole"/>
       </body>
     </body>
   </worldbody>
@@ -62,13 +62,13 @@ def cartpole() -> Robot:
         robot="cartpole",
         rate=1.0 / (TIMESTEP * SUBSTEPS),
         signals=(
-            Signal("cart_pos", "m", ("slider",), low=(-TRACK,), high=(TRACK,)),
+            Signal("cart_pos", "m", ("slider",), low=(-TRACK_HALF_LENGTH,), high=(TRACK_HALF_LENGTH,)),
             Signal("cart_vel", "m/s", ("slider",)),
             Signal("pole_pos", "rad", ("hinge",)),
             Signal("pole_vel", "rad/s", ("hinge",)),
         ),
-        target=Signal("cart_force", "N", ("slider",), low=(-FORCE,), high=(FORCE,)),
-        safety=Safety(effort=(FORCE,), rest=(0.0,), damping=(DAMPING,)),
+        target=Signal("cart_force", "N", ("slider",), low=(-MAX_FORCE,), high=(MAX_FORCE,)),
+        safety=Safety(effort=(MAX_FORCE,), rest=(0.0,), damping=(SAFETY_DAMPING,)),
     )
     space, prior = space_and_prior(_ranges())
     return Robot(
@@ -77,13 +77,13 @@ def cartpole() -> Robot:
         xml=_xml(),
         contract=contract,
         sources={"cart_pos": "qpos", "cart_vel": "qvel", "pole_pos": "qpos", "pole_vel": "qvel"},
-        motors=Motors(drive="effort", coulomb=(COULOMB,), viscous=(0.0,), lag=(LAG,)),
+        motors=MotorParams(drive="effort", coulomb=(CART_COULOMB_FRICTION,), viscous=(0.0,), lag=(MOTOR_LAG,)),
         space=space,
         prior=prior,
         home=(0.0, 0.0),
         default=(0.0,),
         substeps=SUBSTEPS,
-        payload_at=(0.0, 0.0, 2 * HALF),
+        payload_at=(0.0, 0.0, 2 * POLE_HALF_LENGTH),
         mirror=Mirror(negated=("(cart|pole)_(pos|vel)/.*", "target/slider", "e/(com_x|.*_offset)")),
     )
 
@@ -99,14 +99,27 @@ def _ranges():
     )
     yield vary("cart_damping", "N·s/m", "motor:slider/viscous", 0.0, (0.0, 5.0), (0.0, 0.5), doc="viscous friction of the cart")
     yield vary(
-        "cart_friction", "N", "motor:slider/coulomb", COULOMB, (0.0, 4.0), (0.0, 1.0), doc="Coulomb friction of the cart"
+        "cart_friction",
+        "N",
+        "motor:slider/coulomb",
+        CART_COULOMB_FRICTION,
+        (0.0, 4.0),
+        (0.0, 1.0),
+        doc="Coulomb friction of the cart",
     )
     yield vary(
         "pole_damping", "N·m·s/rad", "joint:hinge/damping", HINGE_DAMPING, (0.0, 0.05), (0.0, 2e-3), doc="friction of the hinge"
     )
     yield vary("armature", "kg", "joint:slider/armature", 0.0, (0.0, 1.0), (0.0, 0.1), doc="rotor inertia seen at the cart")
     yield vary(
-        "motor_lag", "s", "motor:slider/lag", LAG, (1e-4, 0.1), (2e-3, 0.02), scale="log", doc="time constant of the force"
+        "motor_lag",
+        "s",
+        "motor:slider/lag",
+        MOTOR_LAG,
+        (1e-4, 0.1),
+        (2e-3, 0.02),
+        scale="log",
+        doc="time constant of the force",
     )
     yield from delays(action=(0.005, 0.06, 0.02), sensor=(0.005, 0.04, 0.01))
     yield offset("cart_offset", "m", "signal:cart_pos/bias[slider]", 0.2, 0.02, doc="calibration error of the cart's encoder")

@@ -24,29 +24,29 @@ from math import pi, sqrt
 
 import numpy as np
 
-from isthmus.data.contract import Contract, Law, Safety, Signal, xyz
-from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
-from isthmus.sim.robot import Mirror, Motors, Robot
+from isthmus.data.contract import AffineFeedback, Contract, Safety, Signal, vector_signal
+from isthmus.robots.parameters import delays, factor, offset, space_and_prior, vary
+from isthmus.sim.robot import Mirror, MotorParams, Robot
 
 MOTORS = ("m1", "m2", "m3", "m4")
-PLACE = {"m1": (1, -1), "m2": (-1, -1), "m3": (-1, 1), "m4": (1, 1)}
+ROTOR_POSITION_SIGNS = {"m1": (1, -1), "m2": (-1, -1), "m3": (-1, 1), "m4": (1, 1)}
 """Signs of x (forward) and y (left)."""
-TURN = {"m1": -1, "m2": 1, "m3": -1, "m4": 1}
+YAW_MOMENT_SIGNS = {"m1": -1, "m2": 1, "m3": -1, "m4": 1}
 """Sign of the moment about z that the body feels."""
 
 TIMESTEP, SUBSTEPS = 0.005, 4
 MASS = 0.027
 INERTIA = (16.571710e-6, 16.655602e-6, 29.261652e-6, 0.830806e-6, 0.718277e-6, 1.800197e-6)
 """xx, yy, zz, xy, xz, yz, kg·m²."""
-ARM = 0.046 / sqrt(2)
-MOMENT = 5.964552e-3
+ARM_XY = 0.046 / sqrt(2)
+YAW_MOMENT_PER_THRUST = 5.964552e-3
 """m: yaw moment per thrust."""
-HOVER = MASS * 9.81 / 4
-THRUST = 2.25 * HOVER
-LAG = 0.0375
-DRAG = 6.8e-3
-HEIGHT = 1.5
-TILT = 1.4
+HOVER_THRUST = MASS * 9.81 / 4
+MAX_THRUST = 2.25 * HOVER_THRUST
+MOTOR_LAG = 0.0375
+DRAG_COEFFICIENT = 6.8e-3
+HOME_HEIGHT = 1.5
+MAX_TILT = 1.4
 """rad: our choice; tilts of up to 60 degrees are part of its task."""
 
 
@@ -55,18 +55,18 @@ def _viscosity() -> float:
     xx, yy, zz, xy, xz, yz = INERTIA
     principal = np.linalg.eigvalsh([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
     edges = np.sqrt(6 * (principal.sum() - 2 * principal) / MASS)
-    return DRAG / (3 * pi * float(edges.mean()))
+    return DRAG_COEFFICIENT / (3 * pi * float(edges.mean()))
 
 
 def _xml() -> str:
     sites, arms, motors = "", "", ""
     for name in MOTORS:
-        x, y = (ARM * sign for sign in PLACE[name])
+        x, y = (ARM_XY * sign for sign in ROTOR_POSITION_SIGNS[name])
         sites += f'<site name="{name}" pos="{x} {y} 0.01" size="0.004"/>'
         arms += f'<geom class="visual" type="capsule" size="0.0025" fromto="0 0 0 {x} {y} 0" material="frame"/>'
         arms += f'<geom class="visual" type="cylinder" size="0.0035 0.008" pos="{x} {y} 0.003" material="motor"/>'
         arms += f'<geom class="visual" type="cylinder" size="0.023 0.0007" pos="{x} {y} 0.013" material="rotor"/>'
-        motors += f'<motor name="{name}" site="{name}" gear="0 0 1 0 0 {TURN[name] * MOMENT}"/>'
+        motors += f'<motor name="{name}" site="{name}" gear="0 0 1 0 0 {YAW_MOMENT_SIGNS[name] * YAW_MOMENT_PER_THRUST}"/>'
     return f"""
 <mujoco model="crazyflie">
   <compiler angle="radian" autolimits="true"/>
@@ -80,7 +80,7 @@ def _xml() -> str:
   <worldbody>
     <light pos="0 0 4" dir="0 0 -1" directional="true"/>
     <geom name="floor" type="plane" size="5 5 0.1" contype="0" conaffinity="1" material="ground"/>
-    <body name="body" pos="0 0 {HEIGHT}">
+    <body name="body" pos="0 0 {HOME_HEIGHT}">
       <freejoint name="root"/>
       <inertial pos="0 0 0" mass="{MASS}" fullinertia="{" ".join(map(str, INERTIA))}"/>
       <geom name="hull" type="box" size="0.045 0.045 0.012" contype="1" conaffinity="0" group="3" mass="0"/>
@@ -93,13 +93,26 @@ def _xml() -> str:
 </mujoco>"""
 
 
-def _level() -> Law:
+def _levelling_law() -> AffineFeedback:
     """Sink upright: 1.8 times the quaternion's x and y is about 0.9 times the sine of roll and pitch."""
-    attitude = tuple((0.0, -1.8 * 0.15 * PLACE[m][1] * HOVER, 1.8 * 0.15 * PLACE[m][0] * HOVER, 0.0) for m in MOTORS)
-    turning = tuple(
-        (-0.18 * 0.15 * PLACE[m][1] * HOVER, 0.18 * 0.15 * PLACE[m][0] * HOVER, -0.3 * 0.15 * TURN[m] * HOVER) for m in MOTORS
+    attitude = tuple(
+        (
+            0.0,
+            -1.8 * 0.15 * ROTOR_POSITION_SIGNS[m][1] * HOVER_THRUST,
+            1.8 * 0.15 * ROTOR_POSITION_SIGNS[m][0] * HOVER_THRUST,
+            0.0,
+        )
+        for m in MOTORS
     )
-    return Law((0.97 * HOVER,) * 4, {"quat": attitude, "gyro": turning})
+    turning = tuple(
+        (
+            -0.18 * 0.15 * ROTOR_POSITION_SIGNS[m][1] * HOVER_THRUST,
+            0.18 * 0.15 * ROTOR_POSITION_SIGNS[m][0] * HOVER_THRUST,
+            -0.3 * 0.15 * YAW_MOMENT_SIGNS[m] * HOVER_THRUST,
+        )
+        for m in MOTORS
+    )
+    return AffineFeedback((0.97 * HOVER_THRUST,) * 4, {"quat": attitude, "gyro": turning})
 
 
 def crazyflie() -> Robot:
@@ -107,13 +120,13 @@ def crazyflie() -> Robot:
         robot="crazyflie",
         rate=1.0 / (TIMESTEP * SUBSTEPS),
         signals=(
-            xyz("position", "m", "world"),
-            xyz("velocity", "m/s", "world"),
+            vector_signal("position", "m", "world"),
+            vector_signal("velocity", "m/s", "world"),
             Signal("quat", "1", ("w", "x", "y", "z"), "world"),
-            xyz("gyro", "rad/s", "body"),
+            vector_signal("gyro", "rad/s", "body"),
         ),
-        target=Signal("thrust", "N", MOTORS, low=(0.0,) * 4, high=(THRUST,) * 4),
-        safety=Safety(effort=(THRUST,) * 4, tilt=TILT, rest=(0.0,) * 4, level=_level()),
+        target=Signal("thrust", "N", MOTORS, low=(0.0,) * 4, high=(MAX_THRUST,) * 4),
+        safety=Safety(effort=(MAX_THRUST,) * 4, tilt=MAX_TILT, rest=(0.0,) * 4, level=_levelling_law()),
     )
     space, prior = space_and_prior(_ranges())
     return Robot(
@@ -122,11 +135,11 @@ def crazyflie() -> Robot:
         xml=_xml(),
         contract=contract,
         sources={"position": "pos:root", "velocity": "linvel:root", "quat": "quat:root", "gyro": "angvel:root"},
-        motors=Motors(drive="effort", lag=(LAG,) * 4),
+        motors=MotorParams(drive="effort", lag=(MOTOR_LAG,) * 4),
         space=space,
         prior=prior,
-        home=(0.0, 0.0, HEIGHT, 1.0, 0.0, 0.0, 0.0),
-        default=(HOVER,) * 4,
+        home=(0.0, 0.0, HOME_HEIGHT, 1.0, 0.0, 0.0, 0.0),
+        default=(HOVER_THRUST,) * 4,
         substeps=SUBSTEPS,
         base="body",
         payload_at=(0.0, 0.0, -0.01),
@@ -163,9 +176,16 @@ def _ranges():
         )
     yield factor("yaw_moment", "actuator:m[1-4]/gear[5]", (0.3, 3.0), (0.75, 1.3), doc="yaw moment per thrust")
     yield vary(
-        "motor_lag", "s", "motor:m[1-4]/lag", LAG, (1e-3, 0.2), (0.02, 0.075), scale="log", doc="time constant of the thrust"
+        "motor_lag",
+        "s",
+        "motor:m[1-4]/lag",
+        MOTOR_LAG,
+        (1e-3, 0.2),
+        (0.02, 0.075),
+        scale="log",
+        doc="time constant of the thrust",
     )
-    yield factor("drag", "opt:/viscosity", (0.05, 20.0), (0.5, 2.0), doc=f"air drag, against {DRAG:g} N·s/m")
+    yield factor("drag", "opt:/viscosity", (0.05, 20.0), (0.5, 2.0), doc=f"air drag, against {DRAG_COEFFICIENT:g} N·s/m")
     yield from delays(action=(0.005, 0.05, 0.01), sensor=(0.005, 0.05, 0.01))
     for axis in "xyz":
         yield offset(

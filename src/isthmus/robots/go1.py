@@ -19,30 +19,30 @@ Figures, and where they come from:
 
 from __future__ import annotations
 
-from isthmus.data.contract import Contract, Safety, Signal, xyz
-from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
-from isthmus.sim.robot import Mirror, Motors, Robot
+from isthmus.data.contract import Contract, Safety, Signal, vector_signal
+from isthmus.robots.parameters import delays, factor, offset, space_and_prior, vary
+from isthmus.sim.robot import Mirror, MotorParams, Robot
 
 LEGS = ("FR", "FL", "RR", "RL")
 """Unitree's own order."""
-PARTS = ("hip", "thigh", "calf")
-JOINTS = tuple(f"{leg}_{part}" for leg in LEGS for part in PARTS)
+LEG_JOINTS = ("hip", "thigh", "calf")
+JOINTS = tuple(f"{leg}_{part}" for leg in LEGS for part in LEG_JOINTS)
 
 TIMESTEP, SUBSTEPS = 0.005, 4
-RANGE = {"hip": (-0.863, 0.863), "thigh": (-0.686, 4.501), "calf": (-2.818, -0.888)}
-TORQUE = {"hip": 23.7, "thigh": 23.7, "calf": 35.55}
-SPEED = {"hip": 30.1, "thigh": 30.1, "calf": 20.06}
+JOINT_RANGE = {"hip": (-0.863, 0.863), "thigh": (-0.686, 4.501), "calf": (-2.818, -0.888)}
+TORQUE_LIMIT = {"hip": 23.7, "thigh": 23.7, "calf": 35.55}
+SPEED_LIMIT = {"hip": 30.1, "thigh": 30.1, "calf": 20.06}
 STANCE = {"hip": 0.0, "thigh": 0.8, "calf": -1.5}
-HEIGHT = 0.32
+HOME_HEIGHT = 0.32
 KP, KD = 35.0, 0.5
-LYING = {"hip": 0.0, "thigh": 1.3, "calf": -2.7}
-DAMPING = 3.0
-TILT = 1.0
+LYING_POSE = {"hip": 0.0, "thigh": 1.3, "calf": -2.7}
+SAFETY_DAMPING = 3.0
+MAX_TILT = 1.0
 GYRO_RANGE, ACCEL_RANGE = 34.9, 156.9
 
 
 def _per_joint(table: dict[str, float]) -> tuple[float, ...]:
-    return tuple(table[part] for _ in LEGS for part in PARTS)
+    return tuple(table[part] for _ in LEGS for part in LEG_JOINTS)
 
 
 def _leg(leg: str) -> str:
@@ -96,7 +96,7 @@ def _xml() -> str:
     <light pos="0 0 3" dir="0 0 -1" directional="true"/>
     <geom name="floor" type="plane" size="20 20 0.1" contype="0" conaffinity="1" condim="3" priority="1"
       friction="0.8 0.02 0.01" solref="0.02 1" material="ground"/>
-    <body name="trunk" pos="0 0 {HEIGHT}">
+    <body name="trunk" pos="0 0 {HOME_HEIGHT}">
       <freejoint name="root"/>
       <inertial pos="0.0223 0.002 -0.0005" quat="-0.00342088 0.705204 0.000106698 0.708996" mass="5.204"
         diaginertia="0.0716565 0.0630105 0.0168101"/>
@@ -112,20 +112,22 @@ def _xml() -> str:
 
 
 def go1() -> Robot:
-    low, high = (tuple(RANGE[p][i] for _ in LEGS for p in PARTS) for i in (0, 1))
+    low, high = (tuple(JOINT_RANGE[p][i] for _ in LEGS for p in LEG_JOINTS) for i in (0, 1))
     contract = Contract(
         robot="go1",
         rate=1.0 / (TIMESTEP * SUBSTEPS),
         signals=(
             Signal("joint_pos", "rad", JOINTS, low=low, high=high),
-            Signal("joint_vel", "rad/s", JOINTS, low=tuple(-v for v in _per_joint(SPEED)), high=_per_joint(SPEED)),
-            xyz("gyro", "rad/s", "body", GYRO_RANGE),
+            Signal("joint_vel", "rad/s", JOINTS, low=tuple(-v for v in _per_joint(SPEED_LIMIT)), high=_per_joint(SPEED_LIMIT)),
+            vector_signal("gyro", "rad/s", "body", GYRO_RANGE),
             Signal("quat", "1", ("w", "x", "y", "z"), "world"),
-            xyz("accel", "m/s²", "body", ACCEL_RANGE),
+            vector_signal("accel", "m/s²", "body", ACCEL_RANGE),
         ),
         target=Signal("joint_target", "rad", JOINTS, low=low, high=high),
         gains={"kp": (KP,) * 12, "kd": (KD,) * 12},
-        safety=Safety(effort=_per_joint(TORQUE), tilt=TILT, rest=_per_joint(LYING), damping=(DAMPING,) * 12),
+        safety=Safety(
+            effort=_per_joint(TORQUE_LIMIT), tilt=MAX_TILT, rest=_per_joint(LYING_POSE), damping=(SAFETY_DAMPING,) * 12
+        ),
     )
     space, prior = space_and_prior(_ranges())
     stance = _per_joint(STANCE)
@@ -135,18 +137,18 @@ def go1() -> Robot:
         xml=_xml(),
         contract=contract,
         sources={"joint_pos": "qpos", "joint_vel": "qvel", "gyro": "angvel:root", "quat": "quat:root", "accel": "accel:root"},
-        motors=Motors(
+        motors=MotorParams(
             drive="position",
             kp=(KP,) * 12,
             kd=(KD,) * 12,
-            torque_limit=_per_joint(TORQUE),
-            speed_limit=_per_joint(SPEED),
+            torque_limit=_per_joint(TORQUE_LIMIT),
+            speed_limit=_per_joint(SPEED_LIMIT),
             coulomb=(0.2,) * 12,
             viscous=(0.01,) * 12,
         ),
         space=space,
         prior=prior,
-        home=(0.0, 0.0, HEIGHT, 1.0, 0.0, 0.0, 0.0, *stance),
+        home=(0.0, 0.0, HOME_HEIGHT, 1.0, 0.0, 0.0, 0.0, *stance),
         default=stance,
         substeps=SUBSTEPS,
         base="trunk",

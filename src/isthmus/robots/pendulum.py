@@ -20,32 +20,35 @@ The angle is 0 hanging and π upright, positive anticlockwise as seen along -y.
 from __future__ import annotations
 
 from isthmus.data.contract import Contract, Safety, Signal
-from isthmus.robots.ranges import delays, factor, offset, space_and_prior, vary
-from isthmus.sim.robot import Mirror, Motors, Robot
+from isthmus.robots.parameters import delays, factor, offset, space_and_prior, vary
+from isthmus.sim.robot import Mirror, MotorParams, Robot
 
 JOINT = ("hinge",)
 TIMESTEP, SUBSTEPS = 0.005, 4
 LENGTH = 0.5
-WEIGHT, ROD, AXLE = 0.546, 0.08, 0.05
+WEIGHT_MASS, ROD_MASS, AXLE_MASS = 0.546, 0.08, 0.05
 WEIGHT_RADIUS, AXLE_RADIUS = 0.045, 0.02
 ARMATURE = 36 * 6.0719e-5
-TORQUE, PEAK_TORQUE, SPEED = 1.5, 12.0, 38.2
-VISCOUS, COULOMB = 0.1, 0.1
-LAG = 0.005
-DAMPING = 0.3
+TORQUE_LIMIT, PEAK_TORQUE, NO_LOAD_SPEED = 1.5, 12.0, 38.2
+VISCOUS_FRICTION, COULOMB_FRICTION = 0.1, 0.1
+MOTOR_LAG = 0.005
+SAFETY_DAMPING = 0.3
 """N·m·s/rad, our choice: brings the pendulum to rest within some swings."""
 
-GRAVITY_TORQUE = 9.81 * LENGTH * (WEIGHT + ROD / 2)
+GRAVITY_TORQUE = 9.81 * LENGTH * (WEIGHT_MASS + ROD_MASS / 2)
 """N·m: gravity's torque with the rod level."""
-INERTIA = WEIGHT * (LENGTH**2 + WEIGHT_RADIUS**2 / 2) + ROD * LENGTH**2 / 3 + AXLE * AXLE_RADIUS**2 / 2 + ARMATURE
+INERTIA = (
+    WEIGHT_MASS * (LENGTH**2 + WEIGHT_RADIUS**2 / 2) + ROD_MASS * LENGTH**2 / 3 + AXLE_MASS * AXLE_RADIUS**2 / 2 + ARMATURE
+)
 """kg·m²: all that turns, about the hinge."""
 
 
 def _xml() -> str:
-    centre = ROD * LENGTH / 2 / (ROD + AXLE)
-    own = ROD * LENGTH**2 / 3 + AXLE * AXLE_RADIUS**2 / 2
-    across = own - (ROD + AXLE) * centre**2
-    disc = WEIGHT * WEIGHT_RADIUS**2
+    centre = ROD_MASS * LENGTH / 2 / (ROD_MASS + AXLE_MASS)
+    own = ROD_MASS * LENGTH**2 / 3 + AXLE_MASS * AXLE_RADIUS**2 / 2
+    across = own - (ROD_MASS + AXLE_MASS) * centre**2
+    disc = WEIGHT_MASS * WEIGHT_RADIUS**2
+    axle = AXLE_MASS * AXLE_RADIUS**2 / 2
     return f"""
 <mujoco model="pendulum">
   <compiler angle="radian" autolimits="true"/>
@@ -59,11 +62,11 @@ def _xml() -> str:
     <light pos="0 -2 3" dir="0 0.5 -1" directional="true"/>
     <geom type="cylinder" size="0.049 0.019" euler="1.5708 0 0" pos="0 0.04 1" material="motor"/>
     <body name="rod" pos="0 0 1">
-      <inertial pos="0 0 {-centre}" mass="{ROD + AXLE}" diaginertia="{across} {across} {AXLE * AXLE_RADIUS**2 / 2}"/>
+      <inertial pos="0 0 {-centre}" mass="{ROD_MASS + AXLE_MASS}" diaginertia="{across} {across} {axle}"/>
       <joint name="hinge" type="hinge" axis="0 -1 0" armature="{ARMATURE}"/>
       <geom type="capsule" size="0.006" fromto="0 0 0 0 0 {-LENGTH}" material="steel"/>
       <body name="weight" pos="0 0 {-LENGTH}">
-        <inertial pos="0 0 0" mass="{WEIGHT}" diaginertia="{disc / 4} {disc / 2} {disc / 4}"/>
+        <inertial pos="0 0 0" mass="{WEIGHT_MASS}" diaginertia="{disc / 4} {disc / 2} {disc / 4}"/>
         <geom type="cylinder" size="{WEIGHT_RADIUS} 0.012" euler="1.5708 0 0" material="weight"/>
       </body>
     </body>
@@ -76,9 +79,12 @@ def pendulum() -> Robot:
     contract = Contract(
         robot="pendulum",
         rate=1.0 / (TIMESTEP * SUBSTEPS),
-        signals=(Signal("joint_pos", "rad", JOINT), Signal("joint_vel", "rad/s", JOINT, low=(-SPEED,), high=(SPEED,))),
-        target=Signal("joint_torque", "N·m", JOINT, low=(-TORQUE,), high=(TORQUE,)),
-        safety=Safety(effort=(PEAK_TORQUE,), rest=(0.0,), damping=(DAMPING,)),
+        signals=(
+            Signal("joint_pos", "rad", JOINT),
+            Signal("joint_vel", "rad/s", JOINT, low=(-NO_LOAD_SPEED,), high=(NO_LOAD_SPEED,)),
+        ),
+        target=Signal("joint_torque", "N·m", JOINT, low=(-TORQUE_LIMIT,), high=(TORQUE_LIMIT,)),
+        safety=Safety(effort=(PEAK_TORQUE,), rest=(0.0,), damping=(SAFETY_DAMPING,)),
     )
     space, prior = space_and_prior(_ranges())
     return Robot(
@@ -87,13 +93,13 @@ def pendulum() -> Robot:
         xml=_xml(),
         contract=contract,
         sources={"joint_pos": "qpos", "joint_vel": "qvel"},
-        motors=Motors(
+        motors=MotorParams(
             drive="effort",
             torque_limit=(PEAK_TORQUE,),
-            speed_limit=(SPEED,),
-            coulomb=(COULOMB,),
-            viscous=(VISCOUS,),
-            lag=(LAG,),
+            speed_limit=(NO_LOAD_SPEED,),
+            coulomb=(COULOMB_FRICTION,),
+            viscous=(VISCOUS_FRICTION,),
+            lag=(MOTOR_LAG,),
         ),
         space=space,
         prior=prior,
@@ -113,8 +119,10 @@ def _ranges():
     yield factor(
         "strength", "motor:hinge/strength", (0.3, 1.5), (0.9, 1.1), doc="torque that the motor gives, against what was asked"
     )
-    yield vary("joint_damping", "N·m·s/rad", "motor:hinge/viscous", VISCOUS, (0.0, 0.3), (0.02, 0.15), doc="viscous friction")
-    yield vary("joint_friction", "N·m", "motor:hinge/coulomb", COULOMB, (0.0, 0.6), (0.0, 0.2), doc="Coulomb friction")
+    yield vary(
+        "joint_damping", "N·m·s/rad", "motor:hinge/viscous", VISCOUS_FRICTION, (0.0, 0.3), (0.02, 0.15), doc="viscous friction"
+    )
+    yield vary("joint_friction", "N·m", "motor:hinge/coulomb", COULOMB_FRICTION, (0.0, 0.6), (0.0, 0.2), doc="Coulomb friction")
     yield vary(
         "armature",
         "kg·m²",
@@ -126,7 +134,14 @@ def _ranges():
         doc="rotor inertia seen at the joint",
     )
     yield vary(
-        "motor_lag", "s", "motor:hinge/lag", LAG, (1e-4, 0.1), (2e-3, 0.015), scale="log", doc="time constant of the torque"
+        "motor_lag",
+        "s",
+        "motor:hinge/lag",
+        MOTOR_LAG,
+        (1e-4, 0.1),
+        (2e-3, 0.015),
+        scale="log",
+        doc="time constant of the torque",
     )
     yield from delays(action=(0.005, 0.06, 0.02), sensor=(0.005, 0.04, 0.01))
     yield offset("encoder_offset", "rad", "signal:joint_pos/bias[hinge]", 0.2, 0.03, doc="calibration error of the encoder")

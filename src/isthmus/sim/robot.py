@@ -11,10 +11,10 @@ from typing import Literal
 
 import mujoco
 
+from isthmus.core.errors import BadInput
+from isthmus.core.files import content_hash
 from isthmus.data.contract import Contract
-from isthmus.errors import BadInput
-from isthmus.files import content_hash
-from isthmus.sim.unit import Unit
+from isthmus.sim.physics.unit_physics import UnitPhysics
 from isthmus.world import Belief, Space
 from isthmus.world.inertia import PAYLOAD_RADIUS
 
@@ -23,7 +23,7 @@ Encoder = Literal["rotor", "link"]
 
 
 @dataclass(frozen=True)
-class Motors:
+class MotorParams:
     """Nominal motor figures, one number per component of the contract's target, in its order.
 
     `position`: the target is a joint angle, tracked by the motor controller with kp and kd.
@@ -58,7 +58,7 @@ class Motors:
     """Which side of a play or a spring the joints' signals show. The motor controller is on the rotor in any case."""
 
 
-FIGURES = tuple(f.name for f in fields(Motors) if f.name not in ("drive", "encoder"))
+MOTOR_FIELDS = tuple(f.name for f in fields(MotorParams) if f.name not in ("drive", "encoder"))
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Robot:
     sources: Mapping[str, str]
     """Where each signal comes from in the simulator: qpos, qvel, pos:J, quat:J, linvel:J, angvel:J, accel:J,
     sensor:S."""
-    motors: Motors
+    motors: MotorParams
     space: Space
     prior: Belief
     home: tuple[float, ...]
@@ -102,7 +102,7 @@ class Robot:
     doc: str = ""
     timestep: float = 0.0
     """s of a physics step; 0 takes the model's own."""
-    unit: Unit = field(default_factory=Unit)
+    unit: UnitPhysics = field(default_factory=UnitPhysics)
     """How this very robot differs from its design."""
 
     def spec(self) -> mujoco.MjSpec:
@@ -120,12 +120,12 @@ class Robot:
         substeps = max(1, math.ceil(1.0 / (rate * step) - 1e-6))
         return replace(self, contract=replace(self.contract, rate=rate), substeps=substeps, timestep=1.0 / (rate * substeps))
 
-    def longest(self, delay: str) -> float:
+    def max_delay(self, delay: str) -> float:
         """The largest `action_delay` or `sensor_delay` that the space allows, s."""
         return max((p.high for p in self.space.params if any(t.endswith(f"/{delay}") for t in p.targets)), default=0.0)
 
     @cached_property
-    def driven(self) -> Motors:
+    def motors_of_unit(self) -> MotorParams:
         """The motors that it has: the design's, with the figures of the unit."""
         size = self.contract.target.size
         for name, row in self.unit.motors.items():

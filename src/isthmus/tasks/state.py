@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from isthmus.data.contract import Signal
+from isthmus.sim.indexing import driven_joint_columns
 from isthmus.sim.robot import Robot
-from isthmus.sim.sources import target_joints
 
 
 def rotate_inverse(q: Tensor, v: Tensor) -> Tensor:
@@ -26,13 +26,13 @@ def rotate_inverse(q: Tensor, v: Tensor) -> Tensor:
     return v - w * t + torch.linalg.cross(axis, t)
 
 
-def gravity_in(q: Tensor) -> Tensor:
+def gravity_in_body(q: Tensor) -> Tensor:
     """The world's down direction in the frames of unit quaternions q, (n, 4) -> (n, 3)."""
     w, x, y, z = q.unbind(1)
     return torch.stack([2 * (w * y - x * z), -2 * (w * x + y * z), 2 * (x * x + y * y) - 1.0], dim=1)
 
 
-def limits_of(signal: Signal) -> tuple[Tensor, Tensor]:
+def signal_limits(signal: Signal) -> tuple[Tensor, Tensor]:
     """The lowest and the highest value of each component, (m,); infinite where there is no limit."""
     ends = (signal.low or (-float("inf"),) * signal.size, signal.high or (float("inf"),) * signal.size)
     low, high = (torch.tensor(end, dtype=torch.float32) for end in ends)
@@ -70,16 +70,16 @@ class State:
     last_feet_force: Tensor
     air_time: Tensor
     """Seconds since each foot last touched the ground, before this tick's touchdown cleared it, (n, feet)."""
-    joint_speed_before: Tensor
+    last_joint_vel: Tensor
     """Joint velocities of the tick before."""
 
-    def rows(self, ids: Tensor) -> State:
+    def select(self, ids: Tensor) -> State:
         """The state of some worlds only."""
-        return replace(self, **{name: getattr(self, name)[ids] for name in _PER_WORLD})
+        return replace(self, **{name: getattr(self, name)[ids] for name in _PER_WORLD_FIELDS})
 
-    def patched(self, ids: Tensor, other: State) -> State:
+    def with_rows(self, ids: Tensor, other: State) -> State:
         """This state with worlds `ids` replaced by the rows of `other`; overwrites this one's tensors."""
-        for name in _PER_WORLD:
+        for name in _PER_WORLD_FIELDS:
             getattr(self, name)[ids] = getattr(other, name)
         return replace(self)
 
@@ -97,8 +97,8 @@ class State:
         return self.qvel[:, 3:6]
 
     @cached_property
-    def gravity(self) -> Tensor:
-        return gravity_in(self.quat)
+    def projected_gravity(self) -> Tensor:
+        return gravity_in_body(self.quat)
 
     @cached_property
     def height(self) -> Tensor:
@@ -118,12 +118,12 @@ class State:
         return (self.feet_pos - self.last_feet_pos) / self.tick
 
     @cached_property
-    def moving(self) -> Tensor:
+    def commanded_to_move(self) -> Tensor:
         """1 where the command asks for motion, else 0."""
         return (self.command.norm(dim=1) > 0.1).float()
 
 
-def of_ticks(
+def state_from_recording(
     robot: Robot,
     qpos: np.ndarray,
     qvel: np.ndarray,
@@ -140,7 +140,7 @@ def of_ticks(
     q, v, now, last, older, asked, at = (
         torch.from_numpy(np.ascontiguousarray(x)).float() for x in (qpos, qvel, *targets, command, time)
     )
-    joints = target_joints(robot, robot.model) or ([], [])
+    joints = driven_joint_columns(robot, robot.model) or ([], [])
     known = {
         "qpos": q,
         "qvel": v,
@@ -150,7 +150,7 @@ def of_ticks(
         "last_target": last,
         "older_target": older,
         "default": torch.tensor(robot.default, dtype=torch.float32),
-        "limits": limits_of(robot.contract.target),
+        "limits": signal_limits(robot.contract.target),
         "command": asked,
         "tick": 1.0 / robot.contract.rate,
         "time": at,
@@ -159,4 +159,4 @@ def of_ticks(
     return State(**{f.name: known.get(f.name) for f in fields(State)})  # type: ignore[arg-type]
 
 
-_PER_WORLD = [f.name for f in fields(State) if f.name not in ("default", "limits", "tick")]
+_PER_WORLD_FIELDS = [f.name for f in fields(State) if f.name not in ("default", "limits", "tick")]

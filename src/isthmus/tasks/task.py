@@ -9,15 +9,16 @@ import numpy as np
 from torch import Tensor
 
 from isthmus.data.contract import Signal
-from isthmus.sim.disturb import Disturbance
+from isthmus.sim.physics.disturbances import Disturbance
+from isthmus.sim.physics.unit_physics import UnitPhysics
 from isthmus.sim.robot import Robot
+from isthmus.sim.scenes.terrain import Terrain
 from isthmus.tasks.state import State
-from isthmus.tasks.terrain import Terrain
 from isthmus.world import Belief
 
 
 @dataclass(frozen=True)
-class Term:
+class RewardTerm:
     name: str
     weight: float
     value: Callable[[State], Tensor]
@@ -29,19 +30,19 @@ class Command:
 
     signal: Signal
     """Its limits are the full range."""
-    hold: tuple[float, float] = (4.0, 8.0)
+    resample_interval: tuple[float, float] = (4.0, 8.0)
     """s until a new command is drawn; in evaluation a command holds for the whole episode."""
-    still: float = 0.1
+    zero_fraction: float = 0.1
     """Fraction of commands that are zero."""
 
 
 @dataclass(frozen=True)
-class Change:
+class ParameterShift:
     """Numbers of the world that become others in the middle of an episode: a load is put on, the floor turns to ice."""
 
-    names: tuple[str, ...]
+    parameters: tuple[str, ...]
     """Parameters of the Space that are drawn anew, all at once."""
-    every: tuple[float, float]
+    interval: tuple[float, float]
     """s between changes, drawn uniformly."""
 
 
@@ -63,20 +64,20 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Observe:
+class ObservationTerm:
     """One part of the actor's observation: a signal, how it is prepared, and a factor."""
 
     signal: str
-    as_: str = "value"
+    transform: str = "value"
     """`value`, `offset` (minus the default pose), `gravity` (a quaternion to the down direction), `angle` (sine and
     cosine) or `attitude` (a quaternion to its rotation matrix)."""
     scale: float = 1.0
-    minus: str = ""
+    subtract: str = ""
     """Another signal of the same size that is subtracted first."""
 
 
 @dataclass(frozen=True)
-class Gait:
+class GaitClock:
     """A rhythm under the policy: targets move with a clock, and the policy's action is added to that.
 
     With no action the robot lifts its feet in turn, so learning starts from stepping instead of from falling
@@ -96,36 +97,36 @@ class Gait:
 
 
 @dataclass(frozen=True)
-class Reflex:
+class LinearFeedback:
     """Linear feedback under the policy, as the inner loop of a flight controller: gain · signal is added to the action."""
 
-    observe: Observe
+    observation: ObservationTerm
     gain: tuple[tuple[float, ...], ...]
     """One row per action, one column per component of the prepared signal."""
 
 
 @dataclass(frozen=True)
-class Policy:
+class PolicySpec:
     """The shape of a policy for this task: what it observes, how long it remembers, how far it reaches."""
 
-    observe: tuple[Observe, ...]
-    reach: tuple[float, ...] | float
+    observations: tuple[ObservationTerm, ...]
+    action_scale: tuple[float, ...] | float
     """Change of the target per unit of action, in the target's unit."""
-    mix: tuple[tuple[float, ...], ...] = ()
+    mixer: tuple[tuple[float, ...], ...] = ()
     """How actions combine into targets, one row per target component; empty means one action each. A quadrotor's
     actions are total thrust, roll, pitch and yaw: noise in one then does not tumble the others."""
-    actions: tuple[str, ...] = ()
+    action_names: tuple[str, ...] = ()
     """Names of the actions, where they are mixed; otherwise they are the target's components."""
     history: int = 1
     """Observations stacked, newest last."""
-    clip: float = 4.0
+    action_clip: float = 4.0
     """Largest action."""
-    gait: Gait | None = None
-    reflexes: tuple[Reflex, ...] = ()
+    gait_clock: GaitClock | None = None
+    feedback: tuple[LinearFeedback, ...] = ()
 
 
 @dataclass(frozen=True)
-class Seen:
+class CriticTerm:
     """A true quantity that the critic sees, with a label per component."""
 
     name: str
@@ -139,41 +140,49 @@ class Task:
     robot: Robot
     episode: float
     """s."""
-    rewards: tuple[Term, ...]
-    policy: Policy
+    rewards: tuple[RewardTerm, ...]
+    policy: PolicySpec
     score: Callable[[State], Tensor]
     """How well the task is done right now, 0 to 1, (n,); an episode's score is its mean over the full length."""
     metrics: dict[str, Callable[[State], Tensor]]
     """Quantities that an evaluation reports, averaged over ticks; the first is the error that the task is about."""
-    failures: tuple[Term, ...] = ()
+    terminations: tuple[RewardTerm, ...] = ()
     """Terms whose value is True where the episode ends badly; the weight is added to the reward then."""
-    success: float = 0.5
+    success_threshold: float = 0.5
     """An episode succeeds if it does not fail and its score is at least this."""
     start: Callable[[np.random.Generator, int, Robot, float], tuple[np.ndarray, np.ndarray]] | None = None
     """(rng, k, robot, width) -> qpos, qvel of k episode starts."""
     command: Command | None = None
     disturbance: Disturbance = field(default_factory=Disturbance)
-    change: Change | None = None
+    parameter_shift: ParameterShift | None = None
     terrain: Terrain | None = None
     levels: tuple[Level, ...] = (Level("full"),)
-    critic: tuple[Seen, ...] = ()
+    critic: tuple[CriticTerm, ...] = ()
     """True state that the critic sees, besides the command, the disturbance and e."""
-    told: tuple[str, ...] = ()
+    privileged: tuple[str, ...] = ()
     """What a teacher is told beside e, because no sensor measures it: names of parts of `critic`, or `force`, the disturbance.
 
     What cannot be found out from the past does not belong here: a student could not follow.
     """
-    positive: bool = False
+    only_positive_rewards: bool = False
     """Clip each tick's reward at zero: falling early must never pay."""
     doc: str = ""
 
-    def over(self, ranges: Mapping[str, tuple[float, float]]) -> Task:
+    def with_ranges(self, ranges: Mapping[str, tuple[float, float]]) -> Task:
         """The same task in worlds with these ranges; what is not named stays as the prior has it."""
-        prior = self.robot.prior.replace(*Belief.over(self.robot.space, ranges).factors)
+        prior = self.robot.prior.replace(*Belief.from_ranges(self.robot.space, ranges).factors)
         return replace(self, robot=replace(self.robot, prior=prior))
 
+    def on(self, robot: Robot) -> Task:
+        """The same task with the motors, ground and learned forces of one unit; its own prior stays."""
+        return replace(self, robot=replace(self.robot, unit=robot.unit))
 
-def unseen_signals(task: Task) -> tuple[Signal, ...]:
+    def nominal_unit(self) -> Task:
+        """The same task with a robot as designed, without the motors, ground and forces of one unit."""
+        return replace(self, robot=replace(self.robot, unit=UnitPhysics()))
+
+
+def unmeasured_signals(task: Task) -> tuple[Signal, ...]:
     """What no sensor of any robot measures: the disturbance and e."""
     force = (Signal("force", "m/s²", ("x", "y", "z"), "body"),) if task.robot.base else ()
     return (*force, Signal("e", "1", task.robot.space.names))
@@ -181,5 +190,5 @@ def unseen_signals(task: Task) -> tuple[Signal, ...]:
 
 def privileged_signals(task: Task) -> tuple[Signal, ...]:
     """What a teacher is told beside the robot's signals: nothing that a sensor measures."""
-    state = tuple(Signal(seen.name, "1", seen.labels) for seen in task.critic if seen.name in task.told)
-    return (*state, *(s for s in unseen_signals(task) if s.name in (*task.told, "e")))
+    state = tuple(Signal(seen.name, "1", seen.labels) for seen in task.critic if seen.name in task.privileged)
+    return (*state, *(s for s in unmeasured_signals(task) if s.name in (*task.privileged, "e")))

@@ -34,7 +34,7 @@ def effort(s: State) -> Tensor:
 
 def tilt(s: State) -> Tensor:
     """Squared sine of the angle between the body's and the world's vertical."""
-    return s.gravity[:, :2].square().sum(1)
+    return s.projected_gravity[:, :2].square().sum(1)
 
 
 def bounce(s: State) -> Tensor:
@@ -54,7 +54,7 @@ def height_error(s: State, height: float) -> Tensor:
 
 def joint_acceleration(s: State) -> Tensor:
     """Sum of squared joint accelerations, (rad/s²)²."""
-    return ((s.joint_vel - s.joint_speed_before) / s.tick).square().sum(1)
+    return ((s.joint_vel - s.last_joint_vel) / s.tick).square().sum(1)
 
 
 def action_rate(s: State) -> Tensor:
@@ -81,7 +81,7 @@ def pose(s: State) -> Tensor:
 
 def pose_at_rest(s: State) -> Tensor:
     """The same, only while the command is to stand still."""
-    return pose(s) * (1 - s.moving)
+    return pose(s) * (1 - s.commanded_to_move)
 
 
 def slip(s: State) -> Tensor:
@@ -90,9 +90,9 @@ def slip(s: State) -> Tensor:
     return (s.feet_vel[..., :2].square().sum(-1) * held).sum(1)
 
 
-def impact(s: State, gentle: float = 100.0) -> Tensor:
+def impact(s: State, force_threshold: float = 100.0) -> Tensor:
     """Contact force above `gentle`, in units of it: hard landings."""
-    return (s.feet_force / gentle - 1.0).clamp_min(0).sum(1)
+    return (s.feet_force / force_threshold - 1.0).clamp_min(0).sum(1)
 
 
 def foot_clearance(s: State, height: float = 0.08) -> Tensor:
@@ -102,9 +102,9 @@ def foot_clearance(s: State, height: float = 0.08) -> Tensor:
     return ((above - height).square() * speed * ~s.contact).sum(1)
 
 
-def air_time(s: State, enough: float = 0.25) -> Tensor:
+def air_time(s: State, target_air_time: float = 0.25) -> Tensor:
     """Given at touchdown: how much longer than `enough` the foot was in the air, s; only while asked to move."""
-    return ((s.air_time - enough) * s.landed).sum(1) * s.moving
+    return ((s.air_time - target_air_time) * s.landed).sum(1) * s.commanded_to_move
 
 
 def asymmetry(s: State) -> Tensor:
@@ -123,6 +123,6 @@ def alive(s: State) -> Tensor:
 # Terminations: True where the episode ends in failure ----------------------------------------------------------
 
 
-def fell(s: State, lowest: float = 0.16, steepest: float = 0.5) -> Tensor:
+def fell(s: State, min_height: float = 0.16, min_up_cosine: float = 0.5) -> Tensor:
     """The body is closer than `lowest` m to the ground, or its up axis is below `steepest` (cosine)."""
-    return (s.height < lowest) | (-s.gravity[:, 2] < steepest)
+    return (s.height < min_height) | (-s.projected_gravity[:, 2] < min_up_cosine)

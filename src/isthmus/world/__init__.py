@@ -1,6 +1,6 @@
 """e: the numbers in which one world differs from another, as one typed value."""
 
-from isthmus.world.belief import Belief, adopt
+from isthmus.world.belief import Belief, belief_on_space
 from isthmus.world.factors import Factor, Fixed, LogUniform, Normal, Particles, Uniform
 from isthmus.world.param import Param, Target
 from isthmus.world.space import Space
@@ -16,5 +16,5 @@ __all__ = [
     "Space",
     "Target",
     "Uniform",
-    "adopt",
+    "belief_on_space",
 ]

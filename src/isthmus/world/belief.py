@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.errors import BadInput, unknown
-from isthmus.files import content_hash, read_json, write_json
+from isthmus.core.errors import BadInput, unknown_name
+from isthmus.core.files import content_hash, read_json, write_json
 from isthmus.world.factors import Factor, Fixed, LogUniform, Uniform, factor_from_dict
 from isthmus.world.space import Space
 
@@ -47,7 +47,7 @@ class Belief:
     def sample(self, rng: np.random.Generator, n: int) -> np.ndarray:
         """Draw n values of e, shape (n, d), inside the hard bounds."""
         e = np.tile(self.space.nominal, (n, 1))
-        ranges, logs, rest = self._plan
+        ranges, logs, rest = self._sampling_plan
         for columns, low, high, even in (*ranges, *logs):
             draw = rng.uniform(size=(n, len(columns)))
             e[:, columns] = low + draw * (high - low) if even else np.clip(low * (high / low) ** draw, low, high)
@@ -56,7 +56,7 @@ class Belief:
         return e
 
     @cached_property
-    def _plan(self) -> tuple[list, list, list]:
+    def _sampling_plan(self) -> tuple[list, list, list]:
         """Factors as `sample` takes them: all ranges of one kind in a single draw, the others one by one."""
         plan: list[list] = []
         for kind in (Uniform, LogUniform):
@@ -92,7 +92,7 @@ class Belief:
         kept = tuple(f for f in self.factors if not named & set(f.names))
         return Belief(self.space, kept + factors)
 
-    def put(self, *factors: Factor) -> Belief:
+    def with_factors(self, *factors: Factor) -> Belief:
         """A belief in which the given factors describe their parameters; what varied together with them goes on as it did."""
         named = {n for f in factors for n in f.names}
         rest = [f.without(named) for f in self.factors]
@@ -100,7 +100,7 @@ class Belief:
 
     def fix(self, values: Mapping[str, float]) -> Belief:
         """Hold parameters at values; what varied together with them goes on varying as it did."""
-        return self.put(*(Fixed(name, value) for name, value in values.items()))
+        return self.with_factors(*(Fixed(name, value) for name, value in values.items()))
 
     def nominal(self) -> Belief:
         """Every parameter held at its nominal value."""
@@ -140,7 +140,7 @@ class Belief:
         return Belief.from_dict(read_json(path), str(path))
 
     @staticmethod
-    def over(space: Space, ranges: Mapping[str, tuple[float, float]]) -> Belief:
+    def from_ranges(space: Space, ranges: Mapping[str, tuple[float, float]]) -> Belief:
         """Independent ranges, uniform in each parameter's own scale; parameters left out are fixed at nominal."""
         factors: list[Factor] = []
         for name, (low, high) in ranges.items():
@@ -149,11 +149,11 @@ class Belief:
         return Belief(space, tuple(factors))
 
 
-def adopt(belief: Belief, space: Space, where: str = "belief") -> Belief:
+def belief_on_space(belief: Belief, space: Space, where: str = "belief") -> Belief:
     """Read a belief written for another version of a space: same names and meaning, or a clear error."""
     missing = set(belief.space.names) - set(space.names)
     for name in sorted(missing):
-        raise unknown("parameter", name, space.names, where)
+        raise unknown_name("parameter", name, space.names, where)
     for p in belief.space.params:
         if space[p.name] != p:
             raise BadInput(f"{where}: parameter {p.name!r} means something else here (unit, bounds or target differ).")

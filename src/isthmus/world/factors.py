@@ -10,12 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from isthmus.errors import BadInput, unknown
+from isthmus.core.errors import BadInput, unknown_name
 from isthmus.world.param import Param
 from isthmus.world.space import Space
 
 MAX_PARTICLES = 1_000_000
-HUGE = 1e12
+MAX_UNCONSTRAINED = 1e12
 """No mean or variance in unconstrained coordinates is meant to be larger."""
 
 
@@ -54,7 +54,7 @@ class Fixed:
     value: float
 
     def __post_init__(self) -> None:
-        _floats(self, value=0)
+        _coerce_floats(self, value=0)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class Uniform:
     high: float
 
     def __post_init__(self) -> None:
-        _floats(self, low=0, high=0)
+        _coerce_floats(self, low=0, high=0)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class Uniform:
         if width <= 0:
             return Fixed(self.name, centre)
         ends = (centre + width * (self.low - centre), centre + width * (self.high - centre))
-        return self if width == 1 else Uniform(self.name, *_inside(ends, (self.low, self.high), width, space[self.name]))
+        return self if width == 1 else Uniform(self.name, *_clipped_range(ends, (self.low, self.high), width, space[self.name]))
 
     def without(self, names: set[str]) -> Factor | None:
         return None if self.name in names else self
@@ -122,7 +122,7 @@ class LogUniform:
     high: float
 
     def __post_init__(self) -> None:
-        _floats(self, low=0, high=0)
+        _coerce_floats(self, low=0, high=0)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,7 +145,9 @@ class LogUniform:
         if width <= 0:
             return Fixed(self.name, centre)
         ends = centre * (self.low / centre) ** width, centre * (self.high / centre) ** width
-        return self if width == 1 else LogUniform(self.name, *_inside(ends, (self.low, self.high), width, space[self.name]))
+        return (
+            self if width == 1 else LogUniform(self.name, *_clipped_range(ends, (self.low, self.high), width, space[self.name]))
+        )
 
     def without(self, names: set[str]) -> Factor | None:
         return None if self.name in names else self
@@ -163,26 +165,28 @@ class Normal:
     covariance: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
-        _floats(self, mean=1, covariance=2)
+        _coerce_floats(self, mean=1, covariance=2)
 
     def check(self, space: Space) -> None:
         d = len(self.names)
         if not d or len(self.mean) != d or [len(row) for row in self.covariance] != [d] * d:
             raise BadInput(f"the normal over {', '.join(self.names)} needs {d} means and a {d} by {d} covariance.")
         cov = np.array(self.covariance)
-        if not (np.abs(self.mean).max() < HUGE and np.abs(cov).max() < HUGE and np.allclose(cov, cov.T)):
+        if not (
+            np.abs(self.mean).max() < MAX_UNCONSTRAINED and np.abs(cov).max() < MAX_UNCONSTRAINED and np.allclose(cov, cov.T)
+        ):
             raise BadInput(f"the normal over {', '.join(self.names)} has a covariance that is not symmetric and finite.")
         if np.linalg.eigvalsh(cov).min() < -1e-9 * max(1.0, float(np.abs(cov).max())):
             raise BadInput(f"the normal over {', '.join(self.names)} has a covariance with a negative variance.")
 
-    def _space(self, space: Space) -> Space:
+    def _subspace(self, space: Space) -> Space:
         return Space(tuple(space[name] for name in self.names))
 
     def sample(self, rng: np.random.Generator, n: int, space: Space) -> np.ndarray:
         values, vectors = np.linalg.eigh(np.array(self.covariance))
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         z = np.array(self.mean) + rng.standard_normal((n, len(self.names))) @ root.T
-        return self._space(space).from_unconstrained(z)
+        return self._subspace(space).from_unconstrained(z)
 
     def quantile(self, name: str, q: np.ndarray, space: Space) -> np.ndarray:
         i = self.names.index(name)
@@ -217,7 +221,7 @@ class Particles:
     """One non-negative weight per particle; empty means equal."""
 
     def __post_init__(self) -> None:
-        _floats(self, values=2, weights=1)
+        _coerce_floats(self, values=2, weights=1)
 
     def check(self, space: Space) -> None:
         d = len(self.names)
@@ -262,9 +266,9 @@ class Particles:
         return {"kind": "particles", "names": list(self.names), "values": rows, "weights": list(self.weights)}
 
 
-def _inside(ends: tuple[float, float], own: tuple[float, float], width: float, param: Param) -> tuple[float, float]:
+def _clipped_range(ends: tuple[float, float], current: tuple[float, float], width: float, param: Param) -> tuple[float, float]:
     """Ends of a scaled range, free of rounding: a narrower one lies in the old one, a wider one in the hard bounds."""
-    low, high = own if width < 1 else (param.low, param.high)
+    low, high = current if width < 1 else (param.low, param.high)
     return max(ends[0], low), min(ends[1], high)
 
 
@@ -275,7 +279,7 @@ def _check_range(name: str, low: float, high: float, space: Space) -> None:
         raise BadInput(f"the range of {name!r} is upside down: {low:g} is above {high:g}.")
 
 
-KINDS: dict[str, type] = {
+FACTOR_KINDS: dict[str, type] = {
     "fixed": Fixed,
     "uniform": Uniform,
     "log_uniform": LogUniform,
@@ -287,14 +291,14 @@ KINDS: dict[str, type] = {
 def factor_from_dict(row: Any, where: str) -> Factor:
     """Read one factor; text where a number belongs, a missing or an unknown field is a BadInput."""
     name = row.get("kind") if isinstance(row, dict) else row
-    if not isinstance(row, dict) or not isinstance(name, str) or name not in KINDS:
-        raise unknown("kind of factor", str(name), KINDS, where)
-    kind = KINDS[name]
+    if not isinstance(row, dict) or not isinstance(name, str) or name not in FACTOR_KINDS:
+        raise unknown_name("kind of factor", str(name), FACTOR_KINDS, where)
+    kind = FACTOR_KINDS[name]
     wanted = set(kind.__dataclass_fields__)
     given = {k: v for k, v in row.items() if k != "kind"}
     for key, value in given.items():
         if key not in wanted:
-            raise unknown("field", str(key), wanted, f"a {name} factor of {where}")
+            raise unknown_name("field", str(key), wanted, f"a {name} factor of {where}")
         if key == "name" and not isinstance(value, str):
             raise BadInput(f"{where}: the name in a {name} factor must be text.")
         if key == "names" and not (isinstance(value, list) and all(isinstance(n, str) for n in value)):
@@ -309,18 +313,20 @@ def factor_from_dict(row: Any, where: str) -> Factor:
         raise BadInput(f"{where}: a {name} factor is incomplete: {error}.") from None
 
 
-def _floats(factor: Any, **depths: int) -> None:
+def _coerce_floats(factor: Any, **depths: int) -> None:
     """Make the given fields floats (depth 0), tuples of floats (1) or tuples of those (2), so that equal means equal hash."""
     for field, depth in depths.items():
-        value = _nested(getattr(factor, field), depth, f"{field!r} of the factor for {', '.join(map(str, factor.names))}")
+        value = _to_nested_floats(
+            getattr(factor, field), depth, f"{field!r} of the factor for {', '.join(map(str, factor.names))}"
+        )
         object.__setattr__(factor, field, value)
 
 
-def _nested(value: Any, depth: int, what: str) -> Any:
+def _to_nested_floats(value: Any, depth: int, what: str) -> Any:
     if depth:
         if not isinstance(value, list | tuple):
             raise BadInput(f"{what} must be a list, not {value!r:.40}.")
-        return tuple(_nested(v, depth - 1, what) for v in value)
+        return tuple(_to_nested_floats(v, depth - 1, what) for v in value)
     if not isinstance(value, Real) or isinstance(value, bool):
         raise BadInput(f"{what} must be made of numbers, not {value!r:.40}.")
     try:

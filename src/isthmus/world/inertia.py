@@ -51,7 +51,7 @@ def point_inertia(r: np.ndarray) -> np.ndarray:
     return np.sum(r * r, axis=-1)[..., None, None] * np.eye(3) - r[..., :, None] * r[..., None, :]
 
 
-def vary(
+def vary_rigid_body(
     mass: np.ndarray,
     com: np.ndarray,
     quat: np.ndarray,
@@ -59,7 +59,7 @@ def vary(
     density: np.ndarray,
     shift: np.ndarray,
     payload: np.ndarray,
-    payload_at: np.ndarray,
+    payload_position: np.ndarray,
     payload_radius: float = PAYLOAD_RADIUS,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return (mass, com, quat, inertia) of nominal bodies after a change.
@@ -76,12 +76,12 @@ def vary(
     own = axes @ (inertia[..., :, None] * np.swapaxes(axes, -1, -2))
     body_mass, body_com = density * mass, com + shift
     total = body_mass + payload
-    centre = (body_mass[..., None] * body_com + payload[..., None] * payload_at) / total[..., None]
+    centre = (body_mass[..., None] * body_com + payload[..., None] * payload_position) / total[..., None]
     sphere = 0.4 * payload_radius**2 * np.eye(3)
     about_centre = (
         density[..., None, None] * own
         + body_mass[..., None, None] * point_inertia(body_com - centre)
-        + payload[..., None, None] * (point_inertia(payload_at - centre) + sphere)
+        + payload[..., None, None] * (point_inertia(payload_position - centre) + sphere)
     )
     principal, vectors = np.linalg.eigh(about_centre)
     vectors = vectors * np.sign(np.linalg.det(vectors))[..., None, None]

@@ -11,12 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
 
 Scale = Literal["linear", "log"]
-How = Literal["set", "scale", "add"]
+ApplyMode = Literal["set", "scale", "add"]
 
-_TARGET = re.compile(r"(?P<kind>[a-z]+):(?P<pattern>[^/]*)/(?P<field>[A-Za-z_]\w*)(?:\[(?P<index>[^\[\]]+)\])?")
+_TARGET_PATTERN = re.compile(r"(?P<kind>[a-z]+):(?P<pattern>[^/]*)/(?P<field>[A-Za-z_]\w*)(?:\[(?P<index>[^\[\]]+)\])?")
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Target:
 
     @staticmethod
     def parse(text: str) -> Target:
-        match = _TARGET.fullmatch(text)
+        match = _TARGET_PATTERN.fullmatch(text)
         if match is None:
             raise BadInput(f"target {text!r} is not of the form kind:pattern/field or kind:pattern/field[index].")
         try:
@@ -55,7 +55,7 @@ class Param:
     targets: tuple[str, ...]
     scale: Scale = "linear"
     """Coordinate in which distances are even: `log` for positive numbers that vary by factors."""
-    how: How = "set"
+    how: ApplyMode = "set"
     """How a value meets the nominal field: replaces it, multiplies it, or is added to it."""
     doc: str = ""
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.errors import BadInput, unknown
-from isthmus.files import content_hash, read_json, write_json
+from isthmus.core.errors import BadInput, unknown_name
+from isthmus.core.files import content_hash, read_json, write_json
 from isthmus.world.param import Param
 
 MAX_PARAMS = 4096
@@ -44,14 +44,14 @@ class Space:
         return tuple(p.name for p in self.params)
 
     @cached_property
-    def _position(self) -> dict[str, int]:
+    def _index_by_name(self) -> dict[str, int]:
         return {name: i for i, name in enumerate(self.names)}
 
     def index(self, name: str) -> int:
         try:
-            return self._position[name]
+            return self._index_by_name[name]
         except KeyError:
-            raise unknown("parameter", name, self.names) from None
+            raise unknown_name("parameter", name, self.names) from None
 
     @cached_property
     def nominal(self) -> np.ndarray:
@@ -99,25 +99,25 @@ class Space:
 
     # Coordinates ---------------------------------------------------------------------------------------------
 
-    def _even(self, e: np.ndarray) -> np.ndarray:
+    def _to_scale(self, e: np.ndarray) -> np.ndarray:
         """The coordinate in which distances are even: log e where the scale is log, else e."""
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.where(self.is_log, np.log(np.where(self.is_log, e, 1.0)), e)
 
     @cached_property
-    def _ends(self) -> tuple[np.ndarray, np.ndarray]:
+    def _scaled_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """The lower bounds and the widths, in even coordinates."""
-        low = self._even(self.low)
-        return low, self._even(self.high) - low
+        low = self._to_scale(self.low)
+        return low, self._to_scale(self.high) - low
 
     def unit(self, e: np.ndarray) -> np.ndarray:
         """Map e, shape (..., d), to the unit cube."""
-        low, span = self._ends
-        return (self._even(np.asarray(e, dtype=float)) - low) / span
+        low, span = self._scaled_bounds
+        return (self._to_scale(np.asarray(e, dtype=float)) - low) / span
 
     def from_unit(self, u: np.ndarray) -> np.ndarray:
         """Inverse of `unit`; the ends of the cube give the bounds exactly."""
-        low, span = self._ends
+        low, span = self._scaled_bounds
         u = np.asarray(u, dtype=float)
         even = low + u * span
         e = np.where(self.is_log, np.exp(np.where(self.is_log, even, 0.0)), even)
@@ -164,7 +164,7 @@ def _param_from_dict(row: Any, where: str) -> Param:
         raise BadInput(f"{where}: a parameter must be a table of fields, not {type(row).__name__}.")
     for key in row:
         if key not in known:
-            raise unknown("field", str(key), known, f"parameter {row.get('name', '?')!r} of {where}")
+            raise unknown_name("field", str(key), known, f"parameter {row.get('name', '?')!r} of {where}")
     for key in ("name", "unit", "nominal", "low", "high", "targets"):
         if key not in row:
             raise BadInput(f"{where}: parameter {row.get('name', '?')!r} has no field {key!r}.")

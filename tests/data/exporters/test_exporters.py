@@ -13,12 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from isthmus.cli.main import main
+from isthmus.core.errors import BadInput
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.episode import Event
-from isthmus.data.exporters import is_episode, read_parquet, write_lerobot, write_parquet
-from isthmus.data.layout import Layout
-from isthmus.data.recording import read, write
-from isthmus.errors import BadInput
+from isthmus.data.exporters.parquet import is_episode_parquet, read_parquet, write_lerobot, write_parquet
+from isthmus.data.mcap.layout import Layout
+from isthmus.data.mcap.writer import read_episode, write_episode
 from support.episodes import JOINTS, REGULAR, regular_episode
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -31,10 +31,10 @@ def test_parquet_there_and_back_is_the_same_episode(tmp_path, seed, ticks, compl
     bits = np.random.default_rng(seed).integers(0, 2**64, made.target.shape, np.uint64).view(np.float64)
     made = replace(made, target=bits)
     write_parquet(tmp_path / "a.parquet", made)
-    assert is_episode(tmp_path / "a.parquet")
+    assert is_episode_parquet(tmp_path / "a.parquet")
     found = read_parquet(tmp_path / "a.parquet")
     assert found.hash == made.hash
-    assert Layout.rows(found).tobytes() == Layout.rows(made).tobytes()
+    assert Layout.rows_from_episode(found).tobytes() == Layout.rows_from_episode(made).tobytes()
 
 
 def test_parquet_columns_have_names_for_people(tmp_path):
@@ -53,7 +53,7 @@ def test_other_parquet_files_are_refused_in_words(tmp_path):
 
     table = pa.table({"a": [1.0]})
     pq.write_table(table, tmp_path / "a.parquet")
-    assert not is_episode(tmp_path / "a.parquet")
+    assert not is_episode_parquet(tmp_path / "a.parquet")
     with pytest.raises(BadInput, match="not an episode"):
         read_parquet(tmp_path / "a.parquet")
     for about in (b"{}", b"[1]", b"\xff", b'{"contract": {}}', b"[" * 9999):
@@ -134,7 +134,7 @@ def call(capsys, *argv: str) -> tuple[int, dict]:
 
 def test_info_of_a_recording(tmp_path, capsys):
     made, path = regular_episode(), tmp_path / "a.mcap"
-    write(path, made)
+    write_episode(path, made)
     code, found = call(capsys, "info", path)
     assert code == 0
     assert (found["robot"], found["ticks"], found["hash"], found["complete"]) == ("twolegs", 30, made.hash, True)
@@ -161,7 +161,7 @@ def test_import_info_and_export_in_a_row(tmp_path, capsys):
     log.write_text(
         "\n".join([",".join(columns), *(",".join(map(repr, map(float, r))) for r in zip(*columns.values(), strict=True))])
     )
-    write(tmp_path / "robot.mcap", made)
+    write_episode(tmp_path / "robot.mcap", made)
     (tmp_path / "map.toml").write_text(
         'absent = ["gyro", "target"]\n[time]\ncolumn = "t"\nunit = "ms"\n'
         '[signals.joint_pos]\ncolumns = ["a", "b"]\nunit = "deg"\n'
@@ -176,11 +176,11 @@ def test_import_info_and_export_in_a_row(tmp_path, capsys):
         capsys, "import", log, "--robot", tmp_path / "robot.mcap", "--map", tmp_path / "map.toml", "-o", out
     )  # fmt: skip
     assert code == 0
-    assert found["hash"] == read(out).hash
-    assert np.allclose(read(out).signals["joint_pos"], made.signals["joint_pos"], atol=1e-12)
+    assert found["hash"] == read_episode(out).hash
+    assert np.allclose(read_episode(out).signals["joint_pos"], made.signals["joint_pos"], atol=1e-12)
     code, found = call(capsys, "export", out, "-o", tmp_path / "x.parquet")
     assert (code, found["format"]) == (0, "parquet")
-    assert read_parquet(tmp_path / "x.parquet").hash == read(out).hash
+    assert read_parquet(tmp_path / "x.parquet").hash == read_episode(out).hash
     code, found = call(capsys, "info", tmp_path / "x.parquet")
     assert found["origin"]["file"] == "log.csv"
     code, found = call(capsys, "export", tmp_path / "robot.mcap", "--format", "lerobot", "-o", tmp_path / "set")
@@ -189,21 +189,21 @@ def test_import_info_and_export_in_a_row(tmp_path, capsys):
 
 def test_a_cut_recording_can_be_mended(tmp_path, capsys):
     made, path = regular_episode(100), tmp_path / "a.mcap"
-    write(path, made)
+    write_episode(path, made)
     path.write_bytes(path.read_bytes()[:-5000])
     code, found = call(capsys, "export", path, "-o", tmp_path / "b.mcap")
     assert code == 0
     assert "is cut" in found["warnings"][0]
-    mended = read(tmp_path / "b.mcap")
+    mended = read_episode(tmp_path / "b.mcap")
     assert mended.complete
     assert mended.origin["cut"] is True
-    assert mended.origin["parents"] == [read(path).hash]
-    assert np.array_equal(mended.target, read(path).target)
+    assert mended.origin["parents"] == [read_episode(path).hash]
+    assert np.array_equal(mended.target, read_episode(path).target)
 
 
 def make_import(folder) -> list[str]:
     """Arguments of an import that works, to `folder`/x.mcap."""
-    write(folder / "robot.mcap", regular_episode())
+    write_episode(folder / "robot.mcap", regular_episode())
     (folder / "log.csv").write_text("t,a\n0,1\n0.02,2\n0.04,3\n")
     (folder / "map.toml").write_text(
         'absent = ["gyro", "target", "joint_pos.FR_thigh"]\n[time]\ncolumn = "t"\n'
@@ -226,7 +226,7 @@ def test_nothing_is_written_over_unasked(tmp_path, capsys, verb):
     assert "--force" in found["error"]
     code, _ = call(capsys, *argv, "--force")
     assert code == 0
-    assert len(read_parquet(out) if out.suffix == ".parquet" else read(out)) > 0
+    assert len(read_parquet(out) if out.suffix == ".parquet" else read_episode(out)) > 0
 
 
 def test_what_is_read_is_not_written_over_even_by_force(tmp_path, capsys, monkeypatch):
@@ -246,7 +246,7 @@ def test_what_is_read_is_not_written_over_even_by_force(tmp_path, capsys, monkey
 
 
 def test_a_dataset_does_not_go_into_a_folder_in_use_even_by_force(tmp_path, capsys):
-    write(tmp_path / "a.mcap", regular_episode())
+    write_episode(tmp_path / "a.mcap", regular_episode())
     (tmp_path / "set").mkdir()
     (tmp_path / "set/mine").write_text("x")
     code, found = call(capsys, "export", tmp_path / "a.mcap", "--format", "lerobot", "-o", tmp_path / "set", "--force")
@@ -271,8 +271,8 @@ def test_names_in_a_recording_are_shown_as_they_are(tmp_path, capsys):
         rows = np.ones((3, layout.width))
         rows[:, 0] = np.arange(3) / 50
         origin = {"source": odd, "unit": odd, "task": odd, "file": odd}
-        made = layout.episode(rows, (Event(0.0, "warning", odd, f"so {odd}"),), origin)
-        write(tmp_path / "a.mcap", made)
+        made = layout.to_episode(rows, (Event(0.0, "warning", odd, f"so {odd}"),), origin)
+        write_episode(tmp_path / "a.mcap", made)
         assert main(["data", "info", str(tmp_path / "a.mcap")]) == 0
         text = capsys.readouterr().out
         said_plainly(text)
@@ -286,7 +286,7 @@ def test_columns_of_a_file_are_shown_as_they_are(tmp_path, capsys, monkeypatch):
 
     columns = {odd: Column(odd, np.ones(3)) for odd in ODD}
     found = Table("a.csv", "csv", columns, notes=tuple(f"left out {odd}" for odd in ODD))
-    monkeypatch.setattr("isthmus.data.importers.load", lambda *_: found)
+    monkeypatch.setattr("isthmus.data.importers.load_table", lambda *_: found)
     assert main(["data", "info", str(tmp_path / "a.csv")]) == 0
     text = capsys.readouterr().out
     said_plainly(text)
@@ -331,9 +331,9 @@ def test_recordings_need_nothing_but_the_base_install():
 import sys
 for name in ("pyarrow", "rosbags", "mujoco", "torch", "scipy"):
     sys.modules[name] = None
-import isthmus.data.recording, isthmus.data.mapping, isthmus.data.exporters
-from isthmus.errors import BadInput
-for call in (lambda: isthmus.data.exporters.read_parquet("x"), lambda: isthmus.data.importers.load(sys.argv[1])):
+import isthmus.data.mcap.writer, isthmus.data.mapping, isthmus.data.exporters.parquet, isthmus.data.importers
+from isthmus.core.errors import BadInput
+for call in (lambda: isthmus.data.exporters.parquet.read_parquet("x"), lambda: isthmus.data.importers.load_table(sys.argv[1])):
     try:
         call()
         raise SystemExit("no complaint")

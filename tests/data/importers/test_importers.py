@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcap.writer import Writer as PlainWriter
 
+from isthmus.core.errors import BadInput
+from isthmus.core.units import ALIASES, UNITS, conversion_factor
 from isthmus.data.episode import Episode
-from isthmus.data.importers import load
-from isthmus.data.layout import Layout
+from isthmus.data.importers import load_table
 from isthmus.data.mapping import import_file
-from isthmus.data.recording import write
-from isthmus.data.units import ALIASES, UNITS, factor
-from isthmus.errors import BadInput
+from isthmus.data.mcap.layout import Layout
+from isthmus.data.mcap.writer import write_episode
 from support.foreign_files import LEGS, ROBOT, csv_text, mapped, planted
 from support.paths import DOCS
 
 
 def close(a: Episode, b: Episode, tolerance: float = 1e-12) -> bool:
-    return np.allclose(Layout.rows(a), Layout.rows(b), rtol=0, atol=tolerance, equal_nan=True)
+    return np.allclose(Layout.rows_from_episode(a), Layout.rows_from_episode(b), rtol=0, atol=tolerance, equal_nan=True)
 
 
 # Units
@@ -31,27 +31,32 @@ def close(a: Episode, b: Episode, tolerance: float = 1e-12) -> bool:
 
 @given(st.sampled_from([(a, b) for units in UNITS.values() for a in units for b in units]), st.floats(-1e6, 1e6))
 def test_units_there_and_back(pair, value):
-    there, back = factor(*pair, "test"), factor(*pair[::-1], "test")
+    there, back = conversion_factor(*pair, "test"), conversion_factor(*pair[::-1], "test")
     assert value * there * back == pytest.approx(value, rel=1e-15, abs=1e-300)
 
 
 def test_units_are_exact_where_numbers_are():
-    assert factor("deg", "rad", "") == math.pi / 180 == math.radians(1)
-    assert factor("ms", "us", "") == 1000.0
-    assert factor("rpm", "rad/s", "") == pytest.approx(2 * math.pi / 60, rel=1e-16)
-    assert factor("km/h", "m/s", "") == 1000 / 3600
-    assert factor("g", "m/s^2", "") == 9.80665
-    assert factor("Nm", "N·m", "") == factor("N*m", "N·m", "") == factor("degrees", "deg", "") == 1.0
-    assert factor("odd, mixed", "odd, mixed", "") == 1.0
+    assert conversion_factor("deg", "rad", "") == math.pi / 180 == math.radians(1)
+    assert conversion_factor("ms", "us", "") == 1000.0
+    assert conversion_factor("rpm", "rad/s", "") == pytest.approx(2 * math.pi / 60, rel=1e-16)
+    assert conversion_factor("km/h", "m/s", "") == 1000 / 3600
+    assert conversion_factor("g", "m/s^2", "") == 9.80665
+    assert (
+        conversion_factor("Nm", "N·m", "")
+        == conversion_factor("N*m", "N·m", "")
+        == conversion_factor("degrees", "deg", "")
+        == 1.0
+    )
+    assert conversion_factor("odd, mixed", "odd, mixed", "") == 1.0
 
 
 def test_units_that_do_not_fit_are_refused_with_those_that_do():
     for alias, name in ALIASES.items():
-        assert factor(alias, name, "") == 1.0
+        assert conversion_factor(alias, name, "") == 1.0
     with pytest.raises(BadInput, match=r"joint_pos: 'm' is a unit of length.*fitting: rad, deg"):
-        factor("m", "rad", "joint_pos")
+        conversion_factor("m", "rad", "joint_pos")
     with pytest.raises(BadInput, match="did you mean 'rad/s'"):
-        factor("rads", "rad/s", "joint_vel")
+        conversion_factor("rads", "rad/s", "joint_vel")
 
 
 # Plant and recover
@@ -107,7 +112,7 @@ def test_an_episode_planted_in_a_csv_file_is_recovered(tmp_path, delimiter, comm
     assert close(found, made, 1e-9)
     assert warnings == ()
     assert found.origin["source"] == "import"
-    write(tmp_path / "again.mcap", found)
+    write_episode(tmp_path / "again.mcap", found)
 
 
 def test_an_episode_planted_in_a_parquet_file_is_recovered(tmp_path):
@@ -144,7 +149,7 @@ unit = "rad"
     assert np.array_equal(found.target, made.target)
     assert np.allclose(found.time, made.time, atol=1e-9)
     with pytest.raises(BadInput, match="holds text"):
-        load(tmp_path / "log.parquet")["note"]
+        load_table(tmp_path / "log.parquet")["note"]
 
 
 TOPICS = """
@@ -162,7 +167,7 @@ unit = "rad"
 
 def test_our_own_recording_is_also_a_foreign_file(tmp_path):
     made = planted()
-    write(tmp_path / "a.mcap", made)
+    write_episode(tmp_path / "a.mcap", made)
     mapping = mapped(
         tmp_path,
         TOPICS.replace("/joints.position[{i}]", "/signals/joint_pos.{label}").replace("/goal.data[{i}]", "/target.{label}"),
@@ -229,7 +234,7 @@ def test_a_ros_2_bag_is_imported(tmp_path, storage):
     assert np.array_equal(found.signals["joint_pos"], made.signals["joint_pos"])
     assert np.array_equal(found.target, made.target)
     assert np.allclose(found.time, made.time, atol=1e-9)
-    table = load(tmp_path / "bag")
+    table = load_table(tmp_path / "bag")
     assert np.allclose(table["/joints.header.stamp"].values, table["/joints.header.stamp"].stamps, atol=1e-9)
     with pytest.raises(BadInput, match=r"did you mean '/joints\.position"):
         table["/joint.position[0]"]

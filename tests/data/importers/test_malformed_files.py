@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from isthmus.data.importers import load
-from isthmus.data.mapping import Map, import_file
-from isthmus.data.recording import write
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
+from isthmus.data.importers import load_table
+from isthmus.data.mapping import ColumnMap, import_file
+from isthmus.data.mcap.writer import write_episode
 from support.foreign_files import ROBOT, csv_text, mapped, planted
 
 # What is wrong is said
@@ -111,7 +111,7 @@ def test_text_files_of_all_habits(tmp_path):
     }
     for text, names in cases.items():
         path.write_text(text)
-        table = load(path)
+        table = load_table(path)
         assert list(table.columns) == names
         values = np.stack([c.values for c in table.columns.values()], axis=1)[:, :2]
         assert np.array_equal(values, [[1, 2], [3, 4]])
@@ -124,13 +124,13 @@ def test_text_files_of_all_habits(tmp_path):
 
 def load_text(path: Path, text: str):
     path.write_text(text)
-    return load(path)
+    return load_table(path)
 
 
 # No bytes bring it down
 
 
-def never_crashes(path: Path, data: bytes, mapping: Map) -> None:
+def never_crashes(path: Path, data: bytes, mapping: ColumnMap) -> None:
     path.write_bytes(data)
     try:
         found, _ = import_file(path, mapping, ROBOT)
@@ -139,7 +139,7 @@ def never_crashes(path: Path, data: bytes, mapping: Map) -> None:
         pass
 
 
-ANY = Map(absent=("joint_pos", "gyro", "target"), status={"x": "0"})
+ANY = ColumnMap(absent=("joint_pos", "gyro", "target"), status={"x": "0"})
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -159,7 +159,7 @@ def test_random_tables_never_crash(tmp_path, rows, data):
     never_crashes(tmp_path / "a.csv", text.encode(), mapping)
 
 
-def read_map_of(folder: Path, column: str) -> Map:
+def read_map_of(folder: Path, column: str) -> ColumnMap:
     return mapped(folder, f'absent = ["joint_pos", "gyro", "target"]\n[time]\ncolumn = "{column}"\n[status]\nx = "b"\n')
 
 
@@ -170,9 +170,9 @@ def test_broken_containers_never_crash(tmp_path, data):
     samples = tmp_path / "samples"
     if not samples.exists():
         samples.mkdir()
-        from isthmus.data.exporters import write_parquet
+        from isthmus.data.exporters.parquet import write_parquet
 
-        write(samples / "a.mcap", planted(4))
+        write_episode(samples / "a.mcap", planted(4))
         write_parquet(samples / "a.parquet", planted(4))
         make_db3(samples / "a.db3")
     name = data.draw(st.sampled_from(["a.mcap", "a.parquet", "a.db3"]))
@@ -182,7 +182,9 @@ def test_broken_containers_never_crash(tmp_path, data):
     cut = data.draw(st.integers(0, len(good)))
     broken = bytes(good[:cut]) if data.draw(st.booleans()) else data.draw(st.binary(max_size=100))
     never_crashes(
-        tmp_path / name, bytes(good) if data.draw(st.booleans()) else broken, Map(absent=ANY.absent, status={"x": "/chat.data"})
+        tmp_path / name,
+        bytes(good) if data.draw(st.booleans()) else broken,
+        ColumnMap(absent=ANY.absent, status={"x": "/chat.data"}),
     )
 
 
@@ -203,6 +205,6 @@ def make_db3(path: Path) -> None:
 
 def test_a_type_that_nobody_knows_is_left_out_and_said(tmp_path):
     make_db3(tmp_path / "a.db3")
-    table = load(tmp_path / "a.db3")
+    table = load_table(tmp_path / "a.db3")
     assert np.array_equal(table["/chat.data"].values, range(5))
     assert any("/odd left out" in note for note in table.notes)

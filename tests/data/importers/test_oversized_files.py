@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from mcap.writer import Writer as PlainWriter
 
-from isthmus.data.importers import load
-from isthmus.data.importers.cdr import MAX_DEFINITION, MAX_UNROLLED, cdr, check_types
-from isthmus.data.importers.table import Rows
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
+from isthmus.data.importers import load_table
+from isthmus.data.importers.cdr import MAX_DEFINITION, MAX_UNROLLED, cdr_decoder, check_types
+from isthmus.data.importers.columns import TopicRows
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -24,7 +24,7 @@ MEASURE = """
 import resource, sys
 from isthmus.data import importers
 from isthmus.data.importers import load, parquet, table
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
 if len(sys.argv) > 3:
     for module in (table, parquet):
         module.MAX_VALUES = int(sys.argv[3])
@@ -132,11 +132,11 @@ def test_pages_are_counted_as_the_writer_counts(tmp_path):
                     for i in range(about.num_row_groups):
                         for j in range(2):
                             column = about.row_group(i).column(j)
-                            found = pages.count(file, column, "a", 10**9)
+                            found = pages.count_values(file, column, "a", 10**9)
                             # A dictionary counts too; 50 numbers are few, normal ones never repeat.
                             assert column.num_values <= found <= column.num_values * (1 + dictionary)
                             assert dictionary or found == column.num_values
-                found = load(path)
+                found = load_table(path)
                 assert np.array_equal(found["a"].values, table["a"].to_numpy())
                 full = np.array([row[1] if len(row) > 1 else None for row in table["x"].to_pylist()], float)
                 assert np.array_equal(found["x[1]"].values, full, equal_nan=True)
@@ -154,9 +154,9 @@ def test_columns_that_are_no_numbers_are_named_but_not_unpacked(tmp_path, monkey
     pq.write_table(table, tmp_path / "a.parquet")
     from isthmus.data.importers import parquet
 
-    asked, real = [], parquet._read
-    monkeypatch.setattr(parquet, "_read", lambda pa, file, indices: asked.extend(indices) or real(pa, file, indices))
-    found = load(tmp_path / "a.parquet")
+    asked, real = [], parquet._read_leaves
+    monkeypatch.setattr(parquet, "_read_leaves", lambda pa, file, indices: asked.extend(indices) or real(pa, file, indices))
+    found = load_table(tmp_path / "a.parquet")
     kinds = {name: column.kind for name, column in found.columns.items()}
     assert kinds == {"a.b": "number", "a.why": "text", "text": "text", "map": "text", "word": "text", "wide": "text"}
     assert asked == [0, 1]
@@ -191,23 +191,23 @@ def test_fields_that_come_late_or_once_do_not_fill_the_memory(tmp_path, late):
 
 
 def test_topics_are_bounded_together(tmp_path, monkeypatch):
-    from isthmus.data.importers import table
+    from isthmus.data.importers import columns as table
 
     monkeypatch.setattr(table, "MAX_VALUES", 3000)
     for topics, fine in ((2, True), (4, False)):
         path = write_messages(tmp_path / "a.mcap", [(f"/{k}", {f"f{i}": i for i in range(9)}) for k in range(topics)] * 100)
         if fine:
-            assert len(load(path).columns) == 9 * topics
+            assert len(load_table(path).columns) == 9 * topics
         else:
             with pytest.raises(BadInput, match="more than 3000 values"):
-                load(path)
+                load_table(path)
 
 
 def test_the_size_of_a_topic_is_known_before_it_grows():
-    rows = Rows("/a")
+    rows = TopicRows("/a")
     rng = np.random.default_rng(0)
     for i in range(200):
-        values = rows.values(i, {f"f{k}": 1.0 for k in rng.integers(0, 50, 5)})
+        values = rows.message_values(i, {f"f{k}": 1.0 for k in rng.integers(0, 50, 5)})
         due = rows.size_with(values)
         rows.add(i, values)
         assert rows.size == due == len(rows.stamps) * (1 + len(rows.columns))
@@ -215,13 +215,13 @@ def test_the_size_of_a_topic_is_known_before_it_grows():
 
 def test_fields_that_come_and_go_are_missing_in_between(tmp_path):
     path = write_messages(tmp_path / "a.mcap", [("/a", {"x": i} if i % 2 else {"y": i}) for i in range(100)])
-    table, i = load(path), np.arange(100)
+    table, i = load_table(path), np.arange(100)
     assert np.array_equal(table["/a.x"].values, np.where(i % 2, i, np.nan), equal_nan=True)
     assert np.array_equal(table["/a.y"].values, np.where(i % 2, np.nan, i), equal_nan=True)
 
 
 def test_half_a_character_in_a_name_is_spelled_out(tmp_path):
-    table = load(write_messages(tmp_path / "a.mcap", [("/a", {"\ud800": 1, "a\udfff": "text"})]))
+    table = load_table(write_messages(tmp_path / "a.mcap", [("/a", {"\ud800": 1, "a\udfff": "text"})]))
     assert list(table.columns) == ["/a.\\ud800"]
     json.dumps([list(table.columns), table.notes], ensure_ascii=False).encode()
 
@@ -261,7 +261,7 @@ def test_what_is_not_plain_never_becomes_code(types, monkeypatch):
     made = []
     monkeypatch.setattr(Typestore, "register", lambda self, found: made.append(found))
     with pytest.raises(BadInput, match="is not read"):
-        cdr("a/msg/B", "ros2msg", "uint8 x")
+        cdr_decoder("a/msg/B", "ros2msg", "uint8 x")
     assert not made
     assert "ISTHMUS_EVIL" not in os.environ
 
@@ -275,7 +275,7 @@ def test_every_definition_that_ros_ships_is_plain():
     store = get_typestore(Stores.ROS2_JAZZY)
     name = "nav_msgs/msg/Odometry"
     text, _ = store.generate_msgdef(name, ros_version=2)
-    assert callable(cdr(name, "ros2msg", text))
+    assert callable(cdr_decoder(name, "ros2msg", text))
 
 
 IDL = """
@@ -288,15 +288,15 @@ module a {{ module msg {{
 
 
 def test_idl_is_read_unless_it_computes():
-    decode = cdr("a/msg/B", "ros2idl", IDL.format(size="3", more=""))
+    decode = cdr_decoder("a/msg/B", "ros2idl", IDL.format(size="3", more=""))
     data = b"\0\1\0\0" + np.float64(2.5).tobytes() + b"\0\0\0\0"
     found = decode(data)
     assert found["x"] == 2.5
     for size in ("1 << 99999999999", "9 * 9", "((1))"):
         with pytest.raises(BadInput, match="computes its constants"):
-            cdr("a/msg/B", "ros2idl", IDL.format(size=size, more=""))
+            cdr_decoder("a/msg/B", "ros2idl", IDL.format(size=size, more=""))
     with pytest.raises(BadInput, match="sequences within"):
-        cdr("a/msg/B", "ros2idl", IDL.format(size="1", more="sequence<" * 40 + "double" + ">" * 40 + " z;"))
+        cdr_decoder("a/msg/B", "ros2idl", IDL.format(size="1", more="sequence<" * 40 + "double" + ">" * 40 + " z;"))
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_a_bag_whose_definitions_are_too_large_is_refused(tmp_path, definition, 
         writer.add_message(writer.register_channel("/a", "cdr", schema), 0, b"\0\1\0\0", 0)
         writer.finish()
     with pytest.raises(BadInput, match=said):
-        load(tmp_path / "a.mcap")
+        load_table(tmp_path / "a.mcap")
 
 
 # Databases that are more than tables
@@ -347,7 +347,7 @@ def test_a_bag_in_sqlite_is_tables_and_nothing_else(tmp_path, messages, said):
     finally:
         link.close()
     if not said:
-        assert load(tmp_path / "a.db3")["/chat.data"].values.tolist() == [2.5]
+        assert load_table(tmp_path / "a.db3")["/chat.data"].values.tolist() == [2.5]
         return
     with pytest.raises(BadInput, match=said):
-        load(tmp_path / "a.db3")
+        load_table(tmp_path / "a.db3")

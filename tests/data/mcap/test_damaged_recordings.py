@@ -18,19 +18,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcap.writer import Writer as PlainWriter
 
-from isthmus.data import container, recording
+from isthmus.core.errors import BadInput
 from isthmus.data.episode import Episode
-from isthmus.data.layout import Layout
-from isthmus.data.reader import about_hash
-from isthmus.data.recording import Writer, is_recording, read, write
-from isthmus.errors import BadInput
+from isthmus.data.mcap import container
+from isthmus.data.mcap import writer as recording
+from isthmus.data.mcap.layout import Layout
+from isthmus.data.mcap.reader import metadata_hash
+from isthmus.data.mcap.writer import EpisodeWriter, is_recording, read_episode, write_episode
 from support.episodes import COMMAND, ORIGIN, contract, episode
 
 
 def attempt(path: Path) -> tuple[Episode | None, str]:
     """What a file holds, or the complaint about it."""
     try:
-        return read(path), ""
+        return read_episode(path), ""
     except BadInput as error:
         return None, str(error)
 
@@ -40,7 +41,7 @@ def chunk_ends(data: bytes) -> list[tuple[int, int]]:
     found, stream = [], io.BytesIO(data)
     stream.seek(8)
     while len(head := stream.read(9)) == 9:
-        opcode, length = container.HEAD.unpack(head)
+        opcode, length = container.RECORD_HEADER.unpack(head)
         if opcode == 0x06:
             found.append((stream.tell() - 9, stream.tell() + length))
         stream.seek(length, 1)
@@ -49,24 +50,24 @@ def chunk_ends(data: bytes) -> list[tuple[int, int]]:
 
 def test_cut_at_every_byte_of_the_last_chunk_and_after(tmp_path):
     made, path = episode(32), tmp_path / "a.mcap"
-    write(path, made)
-    data, rows = path.read_bytes(), Layout.rows(made)
+    write_episode(path, made)
+    data, rows = path.read_bytes(), Layout.rows_from_episode(made)
     chunks = chunk_ends(data)
     assert len(chunks) == 4
     assert chunks[-1][1] - chunks[-1][0] > 500
     for end in (*range(chunks[-1][0], chunks[-1][1] + 10), *range(chunks[-1][1] + 10, len(data), 37), len(data) - 1):
         path.write_bytes(data[:end])
-        found = read(path)
+        found = read_episode(path)
         kept = 32 if end >= chunks[-1][1] else 30
         assert not found.complete
         assert len(found) == kept
-        assert Layout.rows(found).tobytes() == rows[:kept].tobytes()
+        assert Layout.rows_from_episode(found).tobytes() == rows[:kept].tobytes()
         assert found.origin == made.origin
         assert found.contract == made.contract
 
 
 def test_cut_before_the_metadata_ends_is_refused(tmp_path):
-    write(tmp_path / "a.mcap", episode(35))
+    write_episode(tmp_path / "a.mcap", episode(35))
     data = (tmp_path / "a.mcap").read_bytes()
     first = chunk_ends(data)[0][0]
     for end in range(0, first, 7):
@@ -81,7 +82,7 @@ def test_flipped_bits_are_noticed_or_harmless(tmp_path, data):
     """Whatever bit of a recording flips: a BadInput, or what the intact chunks say, never other numbers."""
     made, path = episode(25), tmp_path / "a.mcap"
     if not path.exists():
-        write(path, made)
+        write_episode(path, made)
     good = bytearray(path.read_bytes())
     for at in data.draw(st.lists(st.integers(0, 8 * len(good) - 1), min_size=1, max_size=3, unique=True)):
         good[at // 8] ^= 1 << at % 8
@@ -108,12 +109,12 @@ def test_random_bytes_never_crash(tmp_path, tail, opcode, size):
         path.write_bytes(data)
         assert not is_recording(path)
         with pytest.raises(BadInput):
-            read(path)
+            read_episode(path)
 
 
 def test_metadata_of_others_is_refused_in_words(tmp_path):
     path = tmp_path / "a.mcap"
-    good = recording._about(Layout(contract()), {})
+    good = recording._metadata_texts(Layout(contract()), {})
     cases = {
         "format": "2",
         "contract": "[" * 5000,
@@ -126,10 +127,10 @@ def test_metadata_of_others_is_refused_in_words(tmp_path):
             writer = PlainWriter(file)
             writer.start()
             changed = {**good, name: bad}
-            writer.add_metadata("isthmus.recording", changed | {"hash": about_hash(changed)})
+            writer.add_metadata("isthmus.recording", changed | {"hash": metadata_hash(changed)})
             writer.finish()
         with pytest.raises(BadInput, match=r"a\.mcap"):
-            read(path)
+            read_episode(path)
 
 
 @pytest.mark.parametrize("kind", ["zstd", "lz4"])
@@ -140,18 +141,18 @@ def test_a_decompression_bomb_does_not_eat_memory(tmp_path, kind):
 
     bomb = bytes(512 * 2**20)
     packed = zstandard.compress(bomb) if kind == "zstd" else lz4.frame.compress(bomb)
-    about = Metadata("isthmus.recording", recording._about(Layout(contract()), {}))
+    about = Metadata("isthmus.recording", recording._metadata_texts(Layout(contract()), {}))
     chunk = Chunk(kind, packed, 0, 0, 0, len(bomb))
     path = tmp_path / "a.mcap"
-    path.write_bytes(container.MCAP0_MAGIC + container.pack(about, chunk))
+    path.write_bytes(container.MCAP0_MAGIC + container.pack_records(about, chunk))
     del bomb
     import tracemalloc
 
     tracemalloc.start()
     try:
         with pytest.raises(BadInput, match="chunk"):
-            read(path)
-        assert tracemalloc.get_traced_memory()[1] < 3 * container.MAX_RECORD
+            read_episode(path)
+        assert tracemalloc.get_traced_memory()[1] < 3 * container.MAX_RECORD_BYTES
     finally:
         tracemalloc.stop()
 
@@ -173,37 +174,37 @@ class Disk(io.BytesIO):
 @pytest.mark.parametrize("room", [9_000, 12_345, 15_000])
 def test_a_full_disk_is_an_oserror_and_what_was_written_opens(tmp_path, room):
     made, disk = episode(400), Disk(room)
-    rows = Layout.rows(made)
-    writer = Writer(disk, made.contract, COMMAND, ("late", "state"), ORIGIN)
+    rows = Layout.rows_from_episode(made)
+    writer = EpisodeWriter(disk, made.contract, COMMAND, ("late", "state"), ORIGIN)
     with pytest.raises(OSError, match="No space"):
-        deque(map(writer.rows, rows), 0)
+        deque(map(writer.write_rows, rows), 0)
     disk.room = 10**9
-    for again in (lambda: writer.rows(rows[200:]), writer.close):
+    for again in (lambda: writer.write_rows(rows[200:]), writer.close):
         with pytest.raises(OSError, match="No space"):
             again()
     writer.close()
     (tmp_path / "a.mcap").write_bytes(disk.getvalue())
-    found = read(tmp_path / "a.mcap")
+    found = read_episode(tmp_path / "a.mcap")
     assert not found.complete
-    assert len(found) == writer.written > 0
-    assert Layout.rows(found).tobytes() == rows[: len(found)].tobytes()
+    assert len(found) == writer.written_ticks > 0
+    assert Layout.rows_from_episode(found).tobytes() == rows[: len(found)].tobytes()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
 def test_dev_full_is_an_oserror():
     with pytest.raises(OSError, match="No space"):
-        Writer("/dev/full", contract())
+        EpisodeWriter("/dev/full", contract())
 
 
 def test_kill_9_leaves_a_recording_that_opens(tmp_path):
     path = tmp_path / "a.mcap"
     script = f"""
 import numpy as np, itertools, time
-from isthmus.data.recording import Writer
+from isthmus.data.mcap.writer import EpisodeWriter
 from isthmus.data.contract import Contract, Signal
-writer = Writer({str(path)!r}, Contract("r", 200.0, (Signal("a", "1", ("x",)),), Signal("t", "1", ("x",))))
+writer = EpisodeWriter({str(path)!r}, Contract("r", 200.0, (Signal("a", "1", ("x",)),), Signal("t", "1", ("x",))))
 for i in itertools.count():
-    writer.rows(np.array([[i / 200, i, -i, np.nan]]))
+    writer.write_rows(np.array([[i / 200, i, -i, np.nan]]))
     time.sleep(0.0005)
 """
     child = subprocess.Popen([sys.executable, "-c", script])
@@ -214,7 +215,7 @@ for i in itertools.count():
     finally:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
-    found = read(path)
+    found = read_episode(path)
     assert not found.complete
     assert len(found) >= 100
     assert np.array_equal(found.signals["a"][:, 0], np.arange(len(found)))

@@ -12,18 +12,22 @@ from mcap.reader import make_reader
 from mcap.writer import CompressionType
 from mcap.writer import Writer as PlainWriter
 
+from isthmus.core.errors import BadInput
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.episode import Episode, Event
-from isthmus.data.importers.messages import protobuf
-from isthmus.data.layout import Layout, identifiers
-from isthmus.data.recording import Writer, is_recording, read, write
-from isthmus.errors import BadInput
+from isthmus.data.importers.mcap import protobuf_decoder
+from isthmus.data.mcap.layout import Layout, protobuf_names
+from isthmus.data.mcap.writer import EpisodeWriter, is_recording, read_episode, write_episode
 from support.episodes import COMMAND, ORIGIN, contract, episode
 
 
 def same(a: Episode, b: Episode) -> bool:
     """Bit for bit, also where NaN."""
-    return a.hash == b.hash and Layout.rows(a).tobytes() == Layout.rows(b).tobytes() and a.events == b.events
+    return (
+        a.hash == b.hash
+        and Layout.rows_from_episode(a).tobytes() == Layout.rows_from_episode(b).tobytes()
+        and a.events == b.events
+    )
 
 
 text = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
@@ -50,7 +54,7 @@ def episodes(draw) -> Episode:
     moments = st.builds(Event, st.floats(-1e6, 1e6), st.sampled_from(["info", "warning", "error"]), text, text)
     origin = draw(st.dictionaries(text, st.recursive(text | st.integers() | st.booleans(), st.lists), max_size=3))
     origin.pop("started", None)
-    return layout.episode(rows, tuple(draw(st.lists(moments, max_size=3))), origin)
+    return layout.to_episode(rows, tuple(draw(st.lists(moments, max_size=3))), origin)
 
 
 @settings(
@@ -60,20 +64,20 @@ def episodes(draw) -> Episode:
 @given(made=episodes())
 def test_what_was_written_is_read_bit_for_bit(tmp_path, made):
     path = tmp_path / "any.mcap"
-    write(path, made)
+    write_episode(path, made)
     assert is_recording(path)
-    assert same(read(path), made)
+    assert same(read_episode(path), made)
 
 
 def test_blocks_of_any_size_give_the_same_file(tmp_path):
     made = episode(101)
-    rows, files = Layout.rows(made), []
+    rows, files = Layout.rows_from_episode(made), []
     for size in (1, 7, 101):
-        with Writer(tmp_path / "a.mcap", made.contract, COMMAND, ("late", "state"), ORIGIN) as writer:
+        with EpisodeWriter(tmp_path / "a.mcap", made.contract, COMMAND, ("late", "state"), ORIGIN) as writer:
             for at in range(0, 101, size):
-                writer.rows(rows[at : at + size])
+                writer.write_rows(rows[at : at + size])
             for event in made.events:
-                writer.event(event)
+                writer.write_event(event)
         files.append((tmp_path / "a.mcap").read_bytes())
     assert files[0] == files[1] == files[2]
 
@@ -81,7 +85,7 @@ def test_blocks_of_any_size_give_the_same_file(tmp_path):
 def test_viewers_see_names_values_and_times(tmp_path):
     """Decoded by the mcap package and by protobuf's own messages, as Foxglove and Rerun do."""
     made, path = episode(), tmp_path / "a.mcap"
-    write(path, made)
+    write_episode(path, made)
     with open(path, "rb") as file:
         reader = make_reader(file, validate_crcs=True)
         summary = reader.get_summary()
@@ -95,7 +99,7 @@ def test_viewers_see_names_values_and_times(tmp_path):
         found = list(reader.iter_messages(topics=["/signals/joint_pos"]))
     schema = found[0][0]
     assert schema is not None
-    decode = protobuf(schema.name, schema.data)
+    decode = protobuf_decoder(schema.name, schema.data)
     values = np.array([list(decode(m.data).values()) for *_, m in found])
     assert np.array_equal(values, made.signals["joint_pos"], equal_nan=True)
     assert set(decode(found[0][2].data)) == {"FR_hip", "FR_thigh"}
@@ -105,7 +109,7 @@ def test_viewers_see_names_values_and_times(tmp_path):
         logs = list(make_reader(file).iter_messages(topics=["/events"]))
     assert logs[0][0] is not None
     assert logs[0][0].name == "foxglove.Log"
-    first = protobuf("foxglove.Log", logs[0][0].data)(logs[0][2].data)
+    first = protobuf_decoder("foxglove.Log", logs[0][0].data)(logs[0][2].data)
     by_time = sorted(made.events, key=lambda e: e.time)[0]
     assert first["message"] == by_time.text
     assert first["name"] == by_time.name
@@ -114,7 +118,7 @@ def test_viewers_see_names_values_and_times(tmp_path):
 
 @given(labels=st.lists(text, min_size=1, max_size=30, unique=True))
 def test_protobuf_names_are_valid_and_distinct(labels):
-    names = identifiers(tuple(labels))
+    names = protobuf_names(tuple(labels))
     assert all(n.isidentifier() and n.isascii() for n in names)
     assert len({n.replace("_", "").lower() for n in names}) == len(labels)
 
@@ -133,25 +137,25 @@ def test_names_that_stand_for_two_things_are_refused():
 
 def test_rows_must_fit_and_time_must_go_on(tmp_path):
     made = episode()
-    rows = Layout.rows(made)
-    with Writer(tmp_path / "a.mcap", made.contract, COMMAND, ("late", "state")) as writer:
-        writer.rows(rows[:5])
+    rows = Layout.rows_from_episode(made)
+    with EpisodeWriter(tmp_path / "a.mcap", made.contract, COMMAND, ("late", "state")) as writer:
+        writer.write_rows(rows[:5])
         with pytest.raises(BadInput, match="numbers, not"):
-            writer.rows(rows[5:7, 1:])
+            writer.write_rows(rows[5:7, 1:])
         for bad in (rows[4:5], rows[[6, 5]], np.full_like(rows[:1], np.nan), rows[5:6] * np.inf):
             with pytest.raises(BadInput, match="increase"):
-                writer.rows(bad)
-        writer.rows(rows[5:])
+                writer.write_rows(bad)
+        writer.write_rows(rows[5:])
     with pytest.raises(ValueError, match="closed"):
-        writer.rows(rows[-1:])
-    assert len(read(tmp_path / "a.mcap")) == len(made)
+        writer.write_rows(rows[-1:])
+    assert len(read_episode(tmp_path / "a.mcap")) == len(made)
 
 
 @pytest.mark.parametrize("compression", [CompressionType.ZSTD, CompressionType.LZ4])
 def test_a_file_rewritten_by_another_tool_still_reads(tmp_path, compression):
     """Compressed, in other chunks, cut between the messages of a tick, and with a topic missing."""
     made, path = episode(), tmp_path / "a.mcap"
-    write(path, made)
+    write_episode(path, made)
     with open(path, "rb") as source, open(tmp_path / "b.mcap", "wb") as sink:
         reader, writer = make_reader(source), PlainWriter(sink, chunk_size=2000, compression=compression)
         writer.start()
@@ -166,7 +170,7 @@ def test_a_file_rewritten_by_another_tool_still_reads(tmp_path, compression):
                 known[channel.id] = writer.register_channel(channel.topic, channel.message_encoding, number)
             writer.add_message(known[channel.id], message.log_time, message.data, message.publish_time, message.sequence)
         writer.finish()
-    found = read(tmp_path / "b.mcap")
+    found = read_episode(tmp_path / "b.mcap")
     assert np.isnan(found.wanted).all()
     assert same(replace(found, wanted=made.wanted, events=made.events), made)
     assert sorted(found.events, key=repr) == sorted(made.events, key=repr)
@@ -175,7 +179,7 @@ def test_a_file_rewritten_by_another_tool_still_reads(tmp_path, compression):
 def test_parts_of_an_episode():
     made = episode(60)
     middle = made.time[20]
-    early, late = made.part(-np.inf, middle), made.part(middle, np.inf)
+    early, late = made.time_slice(-np.inf, middle), made.time_slice(middle, np.inf)
     assert len(early) == 20
     assert len(early) + len(late) == 60
     assert np.array_equal(np.concatenate([early.target, late.target]), made.target, equal_nan=True)
@@ -183,7 +187,7 @@ def test_parts_of_an_episode():
     assert early.origin["parents"] == [made.hash]
     assert len({early.hash, late.hash, made.hash}) == 3
     assert made.duration == made.time[-1] - made.time[0]
-    assert len(made.part(5e3, 6e3)) == 0
+    assert len(made.time_slice(5e3, 6e3)) == 0
 
 
 def test_an_episode_is_checked_and_cannot_be_changed():

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from isthmus.cli.main import main
-from isthmus.data.recording import write
+from isthmus.core.errors import BadInput
+from isthmus.data.mcap.writer import write_episode
 from isthmus.data.store import Store
-from isthmus.errors import BadInput
 from support.episodes import regular_episode
 from support.stores import call, one, worlds
 
@@ -138,27 +138,27 @@ def test_query_prints_a_table_and_asks_for_a_store(three, capsys):
 @pytest.fixture(scope="module")
 def family(tmp_path_factory) -> Path:
     """run -> controller -> recording -> twin -> run, as the commands leave them, but nothing was trained."""
-    from isthmus.files import content_hash
-    from isthmus.identify.twin import Twin
+    from isthmus.core.files import content_hash
     from isthmus.learn import runs
-    from isthmus.tasks import get_task
+    from isthmus.robots.twin import Twin
+    from isthmus.tasks.catalogue import get_task
     from isthmus.world import Fixed
     from support.controllers import small
 
     folder = tmp_path_factory.mktemp("family")
     task = get_task("pendulum/swingup")
-    plan = runs.Plan("pendulum/swingup")
+    plan = runs.RunConfig("pendulum/swingup")
     first = runs.create(folder / "first", plan, task, task.robot.prior)
     hashes = {"run_hash": first.record["hash"], "belief_hash": first.belief.hash, "model_hash": task.robot.model_hash}
     data = small(**hashes)
     (folder / "a.controller").write_bytes(data)
     swing = regular_episode(origin={"source": "real", "controller_hash": content_hash(data), "parents": [content_hash(data)]})
-    write(folder / "swing.mcap", swing)
+    write_episode(folder / "swing.mcap", swing)
     name = task.robot.prior.free().names[0]
     after = task.robot.prior.replace(Fixed(name, task.robot.space[name].nominal))
-    twin = Twin("pendulum", task.robot.model_hash, task.robot.prior).fitted(after, {"recordings": [swing.hash]})
+    twin = Twin("pendulum", task.robot.model_hash, task.robot.prior).with_fit(after, {"recordings": [swing.hash]})
     twin.save(folder / "desk.twin")
-    runs.create(folder / "second", replace(plan, start=first.origin), task, after)
+    runs.create(folder / "second", replace(plan, initial_run=first.initial_hash), task, after)
     return folder
 
 
@@ -217,15 +217,15 @@ def test_an_altered_run_is_not_taken(family, tmp_path):
 
 
 def test_an_evaluation_lists_its_episodes(tmp_path, capsys):
-    from isthmus.cli.episodes import write_episodes
+    from isthmus.cli.evaluation_episodes import write_episodes
     from isthmus.learn import runs
-    from isthmus.learn.actor import Actor
-    from isthmus.learn.evaluate import evaluate
-    from isthmus.tasks import get_task
+    from isthmus.learn.evaluate.evaluate import evaluate
+    from isthmus.learn.policies.actor import Actor
+    from isthmus.tasks.catalogue import get_task
 
     task = get_task("pendulum/swingup")
-    run = runs.create(tmp_path / "run", runs.Plan(task.name), task, task.robot.prior)
-    result = evaluate(replace(task, episode=0.2), Actor(run.plan.shape(task)), 6, 5, run.belief)
+    run = runs.create(tmp_path / "run", runs.RunConfig(task.name), task, task.robot.prior)
+    result = evaluate(replace(task, episode=0.2), Actor(run.config.actor_spec(task)), 6, 5, run.belief)
     write_episodes(tmp_path / "a.parquet", run, task, result.episodes, 5, ["inside"], belief=run.belief.hash)
     store = Store(tmp_path / "store")
     store.add([tmp_path / "a.parquet", tmp_path / "run"])

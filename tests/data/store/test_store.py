@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from isthmus.cli.main import main
-from isthmus.data.exporters import write_parquet
-from isthmus.data.recording import write
+from isthmus.core.errors import BadInput
+from isthmus.data.exporters.parquet import write_parquet
+from isthmus.data.mcap.writer import write_episode
 from isthmus.data.store import Store
-from isthmus.errors import BadInput
 from support.episodes import regular_episode
 from support.stores import N, call, one, whole, worlds
 
@@ -44,7 +44,7 @@ def test_a_recording_is_there_with_signals_and_events_whatever_file_it_comes_in(
     mine = regular_episode(
         origin={"source": "real", "unit": "seven", "controller_hash": "c" * 64, "started": 1.7e9, "e": {"m": 2.0}}
     )
-    write(tmp_path / "a.mcap", mine)
+    write_episode(tmp_path / "a.mcap", mine)
     write_parquet(tmp_path / "b.parquet", mine)
     store = Store(tmp_path / "store")
     added = store.add([tmp_path / "a.mcap", tmp_path / "b.parquet"], tags=["mat"])
@@ -109,7 +109,7 @@ def test_a_bad_line_is_named_and_the_others_are_added(tmp_path, capsys, line, hi
 
 def test_a_folder_is_looked_through_and_what_is_not_ours_is_passed_over(tmp_path):
     worlds(tmp_path / "x" / "a.parquet", 10)
-    write(tmp_path / "x" / "a.mcap", regular_episode())
+    write_episode(tmp_path / "x" / "a.mcap", regular_episode())
     (tmp_path / "x" / "metrics.jsonl").write_text('{"iteration": 1}\n')
     (tmp_path / "x" / "notes.txt").write_text("hello")
     store = Store(tmp_path / "x" / "store")
@@ -125,7 +125,7 @@ CHILD = """
 import sys, time
 from pathlib import Path
 from isthmus.data.store import Store, store
-store.BATCH = int(sys.argv[3])
+store.BATCH_ROWS = int(sys.argv[3])
 def report(fraction, episodes):
     print(episodes, flush=True)
     time.sleep(float(sys.argv[4]))
@@ -190,7 +190,7 @@ def test_writers_at_once_lose_nothing_and_double_nothing(tmp_path):
 
 def test_what_a_person_says_counts_until_it_is_withdrawn(tmp_path, capsys):
     path, where = tmp_path / "a.mcap", ["--store", str(tmp_path / "s")]
-    write(path, regular_episode(origin={"source": "real", "unit": "seven"}))
+    write_episode(path, regular_episode(origin={"source": "real", "unit": "seven"}))
     code, told = call(capsys, "data", "label", str(path), "fell", *where)
     assert code == 2
     main(["data", "add", str(path), *where])

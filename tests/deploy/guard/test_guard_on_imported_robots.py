@@ -9,10 +9,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from isthmus.deploy.link import Command, Packet
-from isthmus.deploy.links.inprocess import InProcess
-from isthmus.deploy.operator import Operator
-from isthmus.deploy.runtime import Loop, Outcome
+from isthmus.deploy.command_schedule import CommandSchedule
+from isthmus.deploy.links.in_process import InProcessLink
+from isthmus.deploy.links.link import Command, Packet
+from isthmus.deploy.runtime import ControlLoop, RunResult
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality, VirtualRobot
 from isthmus.sim.robot import Robot
@@ -51,7 +51,7 @@ def robots(tmp_path_factory) -> Callable[[str], Robot]:
     return made
 
 
-class Wire(InProcess):
+class Wire(InProcessLink):
     """A link that can be cut."""
 
     dead = False
@@ -74,17 +74,17 @@ class Run:
         self.controller = counting(robot.contract, np.array(robot.default), gain=0.0, model_hash=robot.model_hash)
         self.sent: list[np.ndarray] = []
         flight, self.checks = ready(self.controller, self.link)
-        self.loop = Loop(self.controller, self.link, flight, Operator(self.controller.manifest.operator))
+        self.loop = ControlLoop(self.controller, self.link, flight, CommandSchedule(self.controller.manifest.operator))
 
     def want(self, target: np.ndarray) -> None:
         self.controller.tick = lambda signals: target  # type: ignore[method-assign]
 
-    def fly(self, seconds: float, each: Callable[[], None] = lambda: None) -> Outcome:
+    def fly(self, seconds: float, each: Callable[[], None] = lambda: None) -> RunResult:
         """`each` is called after every tick in which the policy was in charge."""
 
         def tick() -> str:
             if self.loop.guard.state == "run":
-                self.sent.append(self.loop.guard.target.copy())
+                self.sent.append(self.loop.guard.last_target.copy())
                 each()
             return ""
 
@@ -96,10 +96,10 @@ def test_a_policy_that_wants_the_default_gets_it_to_the_end(robots, name):
     run = Run(robots(name))
     assert all(c.ok for c in run.checks)
     outcome = run.fly(0.4)
-    assert (outcome.ended, outcome.why) == ("done", "")
+    assert (outcome.status, outcome.reason) == ("done", "")
     assert outcome.seconds >= 0.38
     assert run.body.truth()["events"] == []
-    assert robots(name).contract.joints == (name in POSES)
+    assert robots(name).contract.has_joint_targets == (name in POSES)
     if name != "go2":
         assert run.sent[-1] == pytest.approx(run.loop.guard.default), "nothing is clipped"
         assert not set(outcome.rules) & {"limit", "jump", "torque"}
@@ -129,7 +129,7 @@ def test_a_target_that_is_no_number_is_never_sent(robots, name):
     run.link.write = lambda command: (commands.append(command), write(command))[1]  # type: ignore[method-assign]
     run.want(np.full(len(robot.default), np.nan))
     outcome = run.fly(1.0)
-    assert (outcome.ended, outcome.why.split(":")[0]) == ("guard", "held")
+    assert (outcome.status, outcome.reason.split(":")[0]) == ("guard", "held")
     assert outcome.rules["policy"] >= 1
     assert all(np.isfinite(c.target).all() for c in commands)
     held = {c.mode for c in commands if c.time > commands[-1].time - 0.2}
@@ -147,12 +147,12 @@ def test_a_robot_that_tips_over_is_damped(robots, name):
 
     def tip() -> None:
         if len(run.sent) == 5:
-            run.body.engine.qpos[0, 2] += 0.3
-            run.body.engine.qpos[0, 3:7] = [math.cos(0.7), math.sin(0.7), 0.0, 0.0]
+            run.body.sim.qpos[0, 2] += 0.3
+            run.body.sim.qpos[0, 3:7] = [math.cos(0.7), math.sin(0.7), 0.0, 0.0]
 
     outcome = run.fly(2.0, tip)
-    assert outcome.ended == "guard"
-    assert outcome.why.startswith("tilt")
+    assert outcome.status == "guard"
+    assert outcome.reason.startswith("tilt")
     assert len(run.sent) < 20
     assert run.body.mode == "damp"
 
@@ -165,8 +165,8 @@ def test_a_dead_link_ends_in_damp_on_both_sides(robots, name):
         run.link.dead = run.link.dead or len(run.sent) == 5
 
     outcome = run.fly(2.0, cut)
-    assert outcome.ended == "guard"
-    assert outcome.why.startswith(("lost", "held"))
+    assert outcome.status == "guard"
+    assert outcome.reason.startswith(("lost", "held"))
     assert run.loop.guard.finished
     assert run.body.mode == "damp"
     assert run.body.truth()["events"] == []

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isthmus.deploy.guard import Guard
-from isthmus.deploy.link import Packet
-from isthmus.deploy.rules import BIT, CLIPPED, DAMPED, HELD, NOTED, RULES, Log
+from isthmus.deploy.guard.guard import Guard
+from isthmus.deploy.guard.rules import CLIP_RULES, DAMP_RULES, HOLD_RULES, PACKET_RULES, RULE_BITS, RULES, GuardLog
+from isthmus.deploy.links.link import Packet
 from support.contracts import still
 from support.guard_provocations import (
     BESIDE,
@@ -25,7 +25,7 @@ from support.guard_provocations import (
 def test_every_rule_is_provoked_on_two_robots_at_least():
     assert set(PROVOKE) == set(RULES)
     assert all(len(names) >= 2 for _, names in PROVOKE.values())
-    assert set(RULES) == {*NOTED, *CLIPPED, *HELD, *DAMPED}
+    assert set(RULES) == {*PACKET_RULES, *CLIP_RULES, *HOLD_RULES, *DAMP_RULES}
     assert len(set(RULES)) == len(RULES)
 
 
@@ -36,11 +36,11 @@ def test_just_short_of_its_threshold_a_rule_does_nothing(rule, name):
     assert rule not in drive.counts
     assert set(drive.counts) <= BESIDE.get(rule, set())
     drive.until("run")
-    assert drive.guard.why == ""
+    assert drive.guard.end_reason == ""
     assert not drive.named(rule)
 
 
-@pytest.mark.parametrize(("rule", "name"), [c for c in CASES if c[0] in NOTED])
+@pytest.mark.parametrize(("rule", "name"), [c for c in CASES if c[0] in PACKET_RULES])
 def test_a_packet_that_is_noted_changes_nothing_else(rule, name):
     drive = running(name)
     PROVOKE[rule][0](drive, True)
@@ -54,7 +54,7 @@ def test_a_packet_that_is_noted_changes_nothing_else(rule, name):
 @pytest.mark.parametrize("name", EVERY)
 def test_the_newest_whole_packet_counts(name):
     drive = running(name)
-    intake = drive.guard.intake
+    intake = drive.guard.packet_filter
     tagged = []
     for i in range(4):
         drive.k += 1
@@ -77,9 +77,9 @@ def test_every_component_of_every_signal_is_watched_for_what_is_no_number(name):
         drive.events.clear()
         for _ in range(round(1.1 / drive.tick)):
             drive.next()
-        before = drive.guard.intake.values
+        before = drive.guard.packet_filter.values
         drive.next(lambda i=i, bad=bad: [drive.packet(lambda y: np.where(np.arange(len(y)) == i, bad, y))])
-        assert drive.guard.intake.values is before
+        assert drive.guard.packet_filter.values is before
         assert drive.named("nonfinite") == [f"{labels[i][0].upper()}{labels[i][1:]} is not a number."]
     assert drive.counts["nonfinite"] == drive.contract.width
 
@@ -87,13 +87,13 @@ def test_every_component_of_every_signal_is_watched_for_what_is_no_number(name):
 @pytest.mark.parametrize("name", EVERY)
 def test_packets_without_a_time_do_not_keep_a_robot_alive(name):
     drive = running(name)
-    for _ in range(round(drive.thresholds.lost / drive.tick) + 2):
+    for _ in range(round(drive.thresholds.lost_after / drive.tick) + 2):
         drive.next(lambda: [replace(drive.packet(), time=math.nan)])
     assert drive.state == "damp"
-    assert drive.guard.why.startswith("lost")
+    assert drive.guard.end_reason.startswith("lost")
 
 
-@pytest.mark.parametrize(("rule", "name"), [c for c in CASES if c[0] in CLIPPED])
+@pytest.mark.parametrize(("rule", "name"), [c for c in CASES if c[0] in CLIP_RULES])
 def test_a_target_that_goes_too_far_is_clipped_to_the_nearest_safe_one(rule, name):
     """The exact values are compared where each rule is provoked."""
     drive = running(name)
@@ -105,54 +105,54 @@ def test_a_target_that_goes_too_far_is_clipped_to_the_nearest_safe_one(rule, nam
     assert len(drive.named(rule)) == 1
     before = drive.guard.interventions
     for _ in range(5):
-        drive.next(wanted=drive.guard.target)
+        drive.next(wanted=drive.guard.last_target)
     assert drive.guard.interventions == before
 
 
-@pytest.mark.parametrize(("rule", "name"), [c for c in CASES if c[0] in HELD])
+@pytest.mark.parametrize(("rule", "name"), [c for c in CASES if c[0] in HOLD_RULES])
 def test_what_is_missing_is_waited_for_with_the_last_safe_target(rule, name):
     drive = running(name)
-    safe = drive.guard.target.copy()
+    safe = drive.guard.last_target.copy()
     PROVOKE[rule][0](drive, True)
     assert drive.state == "hold"
-    expected = "track" if drive.contract.joints else "damp"
+    expected = "track" if drive.contract.has_joint_targets else "damp"
     assert drive.sent[-1][0] == expected
-    assert (drive.guard.target == safe).all()
+    assert (drive.guard.last_target == safe).all()
     # It goes on after exactly as many sound ticks as it takes.
-    for sound in range(1, drive.thresholds.recover + 1):
+    for sound in range(1, drive.thresholds.recovery_ticks + 1):
         mode, target = drive.next(wanted=drive.default + 1e-3)
-        assert drive.state == ("hold" if sound < drive.thresholds.recover else "run")
+        assert drive.state == ("hold" if sound < drive.thresholds.recovery_ticks else "run")
         assert (target == safe).all()
         assert mode == expected
     mode, target = drive.next(wanted=drive.default + 1e-3)
     assert (mode, drive.state) == ("track", "run")
     assert (target == drive.default + 1e-3).all()
-    assert not drive.guard.why
+    assert not drive.guard.end_reason
     assert len(drive.named("hold")) == len(drive.named("run")) - 1
     assert rule in drive.named("hold")[-1]
 
 
-@pytest.mark.parametrize(("rule", "name"), [c for c in CASES if c[0] in HELD])
+@pytest.mark.parametrize(("rule", "name"), [c for c in CASES if c[0] in HOLD_RULES])
 def test_one_more_fault_starts_the_waiting_again(rule, name):
     drive = running(name)
     PROVOKE[rule][0](drive, True)
-    for _ in range(drive.thresholds.recover - 1):
+    for _ in range(drive.thresholds.recovery_ticks - 1):
         drive.next()
-    drive.shift += 2 * drive.thresholds.clock
+    drive.shift += 2 * drive.thresholds.max_clock_jump
     drive.next()
-    for _ in range(drive.thresholds.recover - 1):
+    for _ in range(drive.thresholds.recovery_ticks - 1):
         drive.next()
         assert drive.state == "hold"
     drive.next()
     assert drive.state == "run"
 
 
-@pytest.mark.parametrize(("rule", "name"), [c for c in CASES if c[0] in DAMPED])
+@pytest.mark.parametrize(("rule", "name"), [c for c in CASES if c[0] in DAMP_RULES])
 def test_from_damp_there_is_no_way_back(rule, name):
     drive = running(name)
     PROVOKE[rule][0](drive, True)
     assert drive.state == "damp"
-    assert drive.guard.why.startswith(f"{rule}: ")
+    assert drive.guard.end_reason.startswith(f"{rule}: ")
     assert drive.counts[rule] == 1
     assert drive.sent[-1][0] == "damp"
     assert [e.level for e in drive.events if e.name in (rule, "damp")] == ["error", "error"]
@@ -161,7 +161,7 @@ def test_from_damp_there_is_no_way_back(rule, name):
         drive.next()
         drive.guard.stop(drive.now, "the time is over")
         assert drive.state == ("stop" if drive.guard.finished else "damp")
-    assert drive.now - start == pytest.approx(drive.thresholds.damp, abs=1.5 * drive.tick)
+    assert drive.now - start == pytest.approx(drive.thresholds.damp_seconds, abs=1.5 * drive.tick)
     for _ in range(20):
         drive.next()
     assert {mode for mode, _ in drive.sent[said:]} == {"damp"}
@@ -174,22 +174,22 @@ def test_a_policy_that_never_gives_a_number_does_not_hold_forever(name):
     drive = running(name)
     start = drive.now
     drive.until("damp", 2.0, wanted=np.full(len(drive.default), np.nan))
-    assert drive.guard.why.startswith("held")
+    assert drive.guard.end_reason.startswith("held")
     # It is held for five ticks of six, so it takes a little longer than one long hold.
-    assert drive.now - start <= 1.3 * drive.thresholds.hold + (drive.thresholds.recover + 2) * drive.tick
+    assert drive.now - start <= 1.3 * drive.thresholds.max_hold + (drive.thresholds.recovery_ticks + 2) * drive.tick
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_many_short_holds_are_as_bad_as_a_long_one(name):
     """A third of the time in hold: each of them is short, and it still ends."""
     drive = running(name)
-    start, held = drive.now, drive.thresholds.recover
+    start, held = drive.now, drive.thresholds.recovery_ticks
     while drive.state != "damp":
         drive.next(wanted=np.full(len(drive.default), np.nan))
         for _ in range(3 * held):
             drive.next()
-        assert drive.now - start < 10 * drive.thresholds.hold + 100 * drive.tick
-    assert drive.guard.why.startswith("held")
+        assert drive.now - start < 10 * drive.thresholds.max_hold + 100 * drive.tick
+    assert drive.guard.end_reason.startswith("held")
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -198,7 +198,7 @@ def test_holds_that_are_far_apart_are_not_added_up(name):
     for _ in range(20):
         drive.next(wanted=np.full(len(drive.default), np.nan))
         drive.until("run", 0.5)
-        for _ in range(round((drive.thresholds.recover + 1) / drive.thresholds.forgive)):
+        for _ in range(round((drive.thresholds.recovery_ticks + 1) / drive.thresholds.hold_forgiveness)):
             drive.next()
     assert drive.state == "run"
     assert drive.counts == {"policy": 20}
@@ -222,10 +222,10 @@ def test_a_joint_that_was_pushed_beyond_its_limit_is_not_told_to_stay_there():
     for gains in (contract.gains, {}):
         guard = Guard(replace(contract, gains=gains), default)
         pose = np.array([contract.target.high[0] + 0.14, default[1]])
-        guard.see([Packet(1, 0.0, "idle", still(contract, pose))], 0.0)
-        guard.begin(0.0, 0.005)
+        guard.receive([Packet(1, 0.0, "idle", still(contract, pose))], 0.0)
+        guard.start(0.0, 0.005)
         for k in range(1, 20):
-            guard.see([Packet(1 + k, k * 0.005, "track", still(contract, pose))], k * 0.005)
+            guard.receive([Packet(1 + k, k * 0.005, "track", still(contract, pose))], k * 0.005)
             _, target = guard.decide(None, k * 0.005)
             assert (target <= contract.target.high).all()
 
@@ -234,41 +234,41 @@ def test_a_joint_that_was_pushed_beyond_its_limit_is_not_told_to_stay_there():
 
 
 def test_a_spell_is_two_events_and_its_count_is_exact():
-    log = Log()
-    log.begin(100.0)
+    log = GuardLog()
+    log.reset(100.0)
     for k in range(10):
-        log.tick(100.0 + 0.5 * k)
-        log.speak("limit", "it goes too far", times=2)
-        assert log.active == BIT["limit"]
-    log.tick(100.0 + 0.5 * 9 + 1.0)
-    assert log.active == 0
-    assert [(e.time, e.level, e.text) for e in log.take()] == [(0.0, "info", "It goes too far.")]
-    log.tick(105.6)
-    assert [(e.name, e.level, e.text) for e in log.take()] == [("limit", "info", "20 times, the last at 4.50 s.")]
-    log.tick(200.0)
-    assert log.take() == []
-    log.speak("limit", "again")
-    assert [e.text for e in log.take()] == ["Again."]
-    log.tick(202.0)
-    assert log.take() == []
+        log.begin_tick(100.0 + 0.5 * k)
+        log.report("limit", "it goes too far", times=2)
+        assert log.active_rules == RULE_BITS["limit"]
+    log.begin_tick(100.0 + 0.5 * 9 + 1.0)
+    assert log.active_rules == 0
+    assert [(e.time, e.level, e.text) for e in log.take_events()] == [(0.0, "info", "It goes too far.")]
+    log.begin_tick(105.6)
+    assert [(e.name, e.level, e.text) for e in log.take_events()] == [("limit", "info", "20 times, the last at 4.50 s.")]
+    log.begin_tick(200.0)
+    assert log.take_events() == []
+    log.report("limit", "again")
+    assert [e.text for e in log.take_events()] == ["Again."]
+    log.begin_tick(202.0)
+    assert log.take_events() == []
     assert log.counts["limit"] == 21
 
 
 def test_spells_of_two_rules_do_not_mix():
-    log = Log()
-    log.begin(0.0)
-    log.tick(0.0)
-    log.speak("stale", "old")
-    log.speak("lost", "gone")
-    assert [(e.name, e.level) for e in log.take()] == [("stale", "warning"), ("lost", "error")]
-    assert log.active == BIT["stale"] | BIT["lost"]
-    assert log.reason() == "stale, lost"
-    log.tick(0.9)
-    log.speak("stale", "old")
-    log.tick(1.5)
-    assert log.take() == []
-    log.tick(1.95)
-    assert [e.name for e in log.take()] == ["stale"]
+    log = GuardLog()
+    log.reset(0.0)
+    log.begin_tick(0.0)
+    log.report("stale", "old")
+    log.report("lost", "gone")
+    assert [(e.name, e.level) for e in log.take_events()] == [("stale", "warning"), ("lost", "error")]
+    assert log.active_rules == RULE_BITS["stale"] | RULE_BITS["lost"]
+    assert log.active_reason() == "stale, lost"
+    log.begin_tick(0.9)
+    log.report("stale", "old")
+    log.begin_tick(1.5)
+    assert log.take_events() == []
+    log.begin_tick(1.95)
+    assert [e.name for e in log.take_events()] == ["stale"]
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -277,10 +277,10 @@ def test_what_was_said_before_the_run_is_not_told_again(name):
     guard = Guard(contract, default)
     y = still(contract, default)
     for k in (1, 5, 9):
-        guard.see([Packet(k, k * 0.02, "idle", y), Packet(k, k * 0.02, "idle", y)], 1000.0 + k * 0.02)
+        guard.receive([Packet(k, k * 0.02, "idle", y), Packet(k, k * 0.02, "idle", y)], 1000.0 + k * 0.02)
     assert guard.log.counts["dropped"] == 6
-    guard.begin(1001.0, 0.02)
+    guard.start(1001.0, 0.02)
     assert not any(guard.log.counts.values())
-    assert [e.name for e in guard.log.take()] == [guard.state]
-    guard.see([], 1003.0)
-    assert all(0 <= e.time < 10 for e in guard.log.take())
+    assert [e.name for e in guard.log.take_events()] == [guard.state]
+    guard.receive([], 1003.0)
+    assert all(0 <= e.time < 10 for e in guard.log.take_events())

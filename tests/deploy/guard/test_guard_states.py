@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from isthmus.deploy.guard import STATES
-from isthmus.deploy.limits import AHEAD
-from isthmus.deploy.link import Packet
+from isthmus.deploy.guard.guard import GUARD_STATES
+from isthmus.deploy.guard.limits import START_TORQUE_FRACTION
+from isthmus.deploy.links.link import Packet
 from support.contracts import still, tilted
 from support.guard_provocations import (
     CONTRACTS,
@@ -35,7 +35,7 @@ def test_a_ramp_starts_where_the_robot_is_and_ends_at_the_default(name, seed):
     drive = Drive(name, pose)
     kp, effort = np.array(contract.gains["kp"]), np.array(contract.safety.effort)
     targets = [drive.step()[1]]
-    assert (np.abs(kp * (targets[0] - pose)) <= AHEAD * effort * (1 + 1e-9)).all()
+    assert (np.abs(kp * (targets[0] - pose)) <= START_TORQUE_FRACTION * effort * (1 + 1e-9)).all()
     # In the direction of the default and not beyond.
     assert ((targets[0] - pose) * (default - targets[0]) >= -1e-12).all()
     start = drive.now
@@ -46,7 +46,9 @@ def test_a_ramp_starts_where_the_robot_is_and_ends_at_the_default(name, seed):
     assert drive.state == "run"
     np.testing.assert_allclose(targets[-1], default, atol=1e-12)
     gap, took = np.abs(targets[0] - default).max(), drive.now - start
-    assert took == pytest.approx(max(drive.thresholds.ramp, gap / drive.thresholds.speed), abs=1.5 * drive.tick)
+    assert took == pytest.approx(
+        max(drive.thresholds.min_ramp_seconds, gap / drive.thresholds.ramp_speed), abs=1.5 * drive.tick
+    )
     # Never back, never in a jump.
     moved = np.diff(targets, axis=0)
     assert (moved * np.sign(default - targets[0]) >= -1e-12).all()
@@ -63,14 +65,14 @@ def test_a_hold_during_the_ramp_goes_on_with_the_ramp_and_counts_for_no_policy(n
     drive.shift += 1.0
     drive.next()
     assert drive.state == "hold"
-    held_at = drive.guard.target.copy()
+    held_at = drive.guard.last_target.copy()
     drive.until("ramp")
     mode, target = drive.next()
     assert mode == "track"
     assert np.abs(target - held_at).max() < 0.05
     drive.until("run")
     assert (drive.guard.ticks, drive.guard.interventions) == (0, 0)
-    np.testing.assert_allclose(drive.guard.target, drive.default, atol=1e-12)
+    np.testing.assert_allclose(drive.guard.last_target, drive.default, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", JOINTS)
@@ -90,9 +92,9 @@ def test_a_stop_stands_still_then_lies_down_then_lets_go(name):
     np.testing.assert_allclose(path[nearest], drive.default, atol=5e-3)
     np.testing.assert_allclose(path[-1], rest, atol=5e-3)
     assert nearest < len(path) - 1
-    assert np.abs(np.diff(path, axis=0)).max() < 2 * drive.thresholds.speed * drive.tick
-    assert drive.now - start <= 2 * drive.thresholds.sit + 3 * drive.tick
-    assert drive.guard.why == ""
+    assert np.abs(np.diff(path, axis=0)).max() < 2 * drive.thresholds.ramp_speed * drive.tick
+    assert drive.now - start <= 2 * drive.thresholds.max_sit_seconds + 3 * drive.tick
+    assert drive.guard.end_reason == ""
     assert {mode for mode, _ in (drive.next() for _ in range(10))} == {"damp"}
 
 
@@ -112,20 +114,20 @@ def test_lying_down_ends_if_the_robot_falls_or_races_or_is_gone(name, what):
     for _ in range(3):
         assert drive.next()[0] == "track"
     if what == "tilted":
-        for _ in range(drive.thresholds.patience):
+        for _ in range(drive.thresholds.violation_ticks):
             mode, _ = drive.next(lambda: [drive.packet(lambda y: tilted(drive.contract, y, 1.5))])
-        assert drive.guard.why.startswith("tilt")
+        assert drive.guard.end_reason.startswith("tilt")
     elif what == "racing":
         joint = drive.contract.target.labels[0]
-        for _ in range(drive.thresholds.patience):
+        for _ in range(drive.thresholds.violation_ticks):
             mode, _ = drive.next(joint_vel={joint: 200.0})
-        assert drive.guard.why.startswith("speed")
+        assert drive.guard.end_reason.startswith("speed")
     else:
         n = 0
         while not drive.guard.finished:
             mode, _ = drive.next(lambda: [])
             n += 1
-        assert n * drive.tick <= drive.thresholds.lost + 2 * drive.tick
+        assert n * drive.tick <= drive.thresholds.lost_after + 2 * drive.tick
     assert drive.guard.finished
     assert mode == "damp"
 
@@ -183,7 +185,7 @@ def wants(drive: Drive, kind: str, rng: np.random.Generator) -> np.ndarray:
         "wild": default + 5.0 * rng.normal(size=m),
         "nan": np.where(rng.random(m) < 0.5, np.nan, default),
         "huge": 1e30 * rng.normal(size=m),
-        "same": drive.guard.target,
+        "same": drive.guard.last_target,
     }
     return made[kind]
 
@@ -203,7 +205,7 @@ def test_whatever_happens_the_guard_keeps_its_promises(name, script, seed, warm,
     contract, guard = drive.contract, drive.guard
     low, high = np.array(contract.target.low), np.array(contract.target.high)
     torque_of = None
-    if contract.joints:
+    if contract.has_joint_targets:
         kp, kd, effort = np.array(contract.gains["kp"]), np.array(contract.gains["kd"]), np.array(contract.safety.effort)
         q = slice_of(contract, "joint_pos")
         qd = slice_of(contract, "joint_vel")
@@ -216,20 +218,20 @@ def test_whatever_happens_the_guard_keeps_its_promises(name, script, seed, warm,
         drive.k += 1
         if len(drive.sent) == stop_at:
             guard.stop(drive.now, "the time is over")
-        before, was_finished, last = guard.state, guard.finished, guard.target.copy()
+        before, was_finished, last = guard.state, guard.finished, guard.last_target.copy()
         packets = faulty(drive, fault, rng)
         wanted = wants(drive, want, rng)
-        sound = guard.see(packets, drive.now)
-        guard.deadline(fault == "late")
+        sound = guard.receive(packets, drive.now)
+        guard.note_deadline(fault == "late")
         asked = wanted if sound and guard.state == "run" else None
         mode, target = guard.decide(asked, drive.now)
         drive.sent.append((mode, target))
         drive.mode = mode
-        drive.pose = np.array(target) if mode == "track" and contract.joints else drive.pose
+        drive.pose = np.array(target) if mode == "track" and contract.has_joint_targets else drive.pose
 
         # Steps from state to state are those of the picture, and no others.
-        for event in guard.log.take():
-            if event.name in STATES:
+        for event in guard.log.take_events():
+            if event.name in GUARD_STATES:
                 old, new = event.text.lower().split(":")[0].rstrip(".").split(" to ")
                 assert old == path[-1]
                 assert new in ALLOWED[old], event.text
@@ -245,12 +247,12 @@ def test_whatever_happens_the_guard_keeps_its_promises(name, script, seed, warm,
         assert not (mode == "track" and (damped or was_finished))
         assert guard.finished >= was_finished
         assert not guard.finished or (guard.state == "stop" and mode == "damp")
-        assert guard.state != "hold" or drive.now - entered <= guard.thresholds.hold + drive.tick
-        assert mode == "damp" or contract.joints or guard.state == "run"
+        assert guard.state != "hold" or drive.now - entered <= guard.thresholds.max_hold + drive.tick
+        assert mode == "damp" or contract.has_joint_targets or guard.state == "run"
 
         moved = guard.state in ("ramp", "stop") or (guard.state == "run" and (asked is not None or before == "ramp"))
         if torque_of is not None and mode == "track" and moved:
-            y = guard.intake.values
+            y = guard.packet_filter.values
             tau = torque_of(target, y)
             at_limit = (target == low) | (target == high)
             assert ((np.abs(tau) <= effort * (1 + 1e-9) + 1e-9) | at_limit).all()
@@ -265,4 +267,4 @@ def test_whatever_happens_the_guard_keeps_its_promises(name, script, seed, warm,
 
 def slice_of(contract, name: str) -> np.ndarray:
     start = contract.slices()[name].start
-    return np.array([start + contract[name].component(x) for x in contract.target.labels])
+    return np.array([start + contract[name].component_index(x) for x in contract.target.labels])

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isthmus.data.recording import Writer, read
-from isthmus.deploy.link import Command
-from isthmus.deploy.links.gate import Gate
-from isthmus.deploy.links.inprocess import InProcess
-from isthmus.deploy.operator import Operator
+from isthmus.data.mcap.writer import EpisodeWriter, read_episode
+from isthmus.deploy.command_schedule import CommandSchedule
+from isthmus.deploy.links.arbiter import CommandArbiter
+from isthmus.deploy.links.in_process import InProcessLink
+from isthmus.deploy.links.link import Command
 from isthmus.deploy.recorder import Recorder
-from isthmus.deploy.runtime import STATUS, Loop
+from isthmus.deploy.runtime import STATUS_COLUMNS, ControlLoop
 from support.lockstep import GO1, counter, ready, stand_in
 
 TARGET = np.zeros(12)
@@ -26,21 +26,21 @@ def track(sequence: int, owner: int = US, target: np.ndarray = TARGET) -> Comman
 
 def test_without_commands_a_body_is_damped_after_its_time_out_and_once():
     body = stand_in()
-    gate = Gate(body)
-    gate.command(track(0), 0.0)
-    gate.watch(0.1)
+    gate = CommandArbiter(body)
+    gate.forward(track(0), 0.0)
+    gate.check_timeout(0.1)
     assert [c.mode for c in body.commands] == ["track"]
     for now in (0.1001, 0.2, 5.0):
-        gate.watch(now)
+        gate.check_timeout(now)
     assert [c.mode for c in body.commands] == ["track", "damp"]
-    gate.command(track(1), 5.1)
+    gate.forward(track(1), 5.1)
     assert body.commands[-1].mode == "track"
 
 
 def test_a_body_that_was_never_commanded_is_left_alone():
     body = stand_in()
-    gate = Gate(body)
-    gate.watch(100.0)
+    gate = CommandArbiter(body)
+    gate.check_timeout(100.0)
     gate.damp()
     assert body.commands == []
 
@@ -59,47 +59,47 @@ def test_a_body_that_was_never_commanded_is_left_alone():
 )
 def test_a_command_that_is_not_to_be_obeyed_is_not_and_keeps_nobody_alive(bad):
     body = stand_in()
-    gate = Gate(body)
-    gate.command(track(0), 0.0)
-    gate.command(bad, 0.09)
+    gate = CommandArbiter(body)
+    gate.forward(track(0), 0.0)
+    gate.forward(bad, 0.09)
     assert len(body.commands) == 1
-    gate.watch(0.11)
+    gate.check_timeout(0.11)
     assert body.commands[-1].mode == "damp"
 
 
 def test_one_controller_at_a_time_and_the_next_when_the_first_is_gone():
     body = stand_in()
-    gate = Gate(body)
+    gate = CommandArbiter(body)
     for k in range(5):
-        gate.command(track(k), 0.05 * k)
-        gate.command(track(k + 1, THEM), 0.05 * k)
+        gate.forward(track(k), 0.05 * k)
+        gate.forward(track(k + 1, THEM), 0.05 * k)
     assert {c.owner for c in body.commands} == {US}
     assert gate.owner == US
-    gate.watch(0.31)
+    gate.check_timeout(0.31)
     assert gate.owner == 0
-    gate.command(track(0, THEM), 0.32)
+    gate.forward(track(0, THEM), 0.32)
     assert gate.owner == THEM
     assert body.commands[-1].mode == "track"
 
 
-class Shared(InProcess):
+class Shared(InProcessLink):
     """A link to a robot behind a gate, which someone else also commands from a moment on."""
 
     def __init__(self, body, since: float):
         super().__init__(body)
-        self.gate, self.since, self._others = Gate(body), since, 0
+        self.gate, self.since, self._others = CommandArbiter(body), since, 0
 
     def sleep_until(self, moment: float) -> None:
         super().sleep_until(moment)
         if self.now() >= self.since:
             self._others += 1
-            self.gate.command(Command(self._others, 0.0, "track", np.array(self.body.pose), THEM), self.now())
+            self.gate.forward(Command(self._others, 0.0, "track", np.array(self.body.pose), THEM), self.now())
 
     def read(self):
         return [replace(p, owner=self.gate.owner) for p in super().read()]
 
     def write(self, command: Command) -> None:
-        self.gate.command(command, self.now())
+        self.gate.forward(command, self.now())
 
 
 @pytest.mark.parametrize(("since", "ended"), [(0.0, "guard"), (2.0, "done")])
@@ -111,14 +111,14 @@ def test_of_two_controllers_one_runs_and_the_other_ends_itself(since, ended):
     link.since = link.now() + since
     if since == 0.0:
         link.sleep_until(link.now() + 0.04)
-    outcome = Loop(controller, link, flight, Operator(controller.manifest.operator)).run(3.0)
-    assert outcome.ended == ended
-    assert (outcome.why == "") == (ended == "done")
+    outcome = ControlLoop(controller, link, flight, CommandSchedule(controller.manifest.operator)).run(3.0)
+    assert outcome.status == ended
+    assert (outcome.reason == "") == (ended == "done")
     if ended == "guard":
-        assert outcome.why.startswith("mode: the robot is told to track, but it obeys another controller")
+        assert outcome.reason.startswith("mode: the robot is told to track, but it obeys another controller")
 
 
-class Breaks(InProcess):
+class Breaks(InProcessLink):
     def read(self):
         if self.now() > 2.0:
             raise RuntimeError("the driver is gone")
@@ -129,20 +129,20 @@ def test_a_link_that_raises_leaves_a_damped_robot_and_a_whole_recording(tmp_path
     controller, body = counter(), stand_in()
     link = Breaks(body)
     flight, _ = ready(controller, link)
-    recorder = Recorder(Writer(tmp_path / "a.mcap", GO1, controller.manifest.operator, STATUS, {}))
+    recorder = Recorder(EpisodeWriter(tmp_path / "a.mcap", GO1, controller.manifest.operator, STATUS_COLUMNS, {}))
     with pytest.raises(RuntimeError, match="the driver is gone"):
-        Loop(controller, link, flight, Operator(controller.manifest.operator), recorder).run(5.0)
+        ControlLoop(controller, link, flight, CommandSchedule(controller.manifest.operator), recorder).run(5.0)
     assert body.commands[-1].mode == "damp"
-    episode = read(tmp_path / "a.mcap")
+    episode = read_episode(tmp_path / "a.mcap")
     assert episode.complete
     assert len(episode) == len(body.commands) - 1
 
 
 def test_who_wants_it_over_at_once_gets_it():
     controller, body = counter(), stand_in()
-    link = InProcess(body)
+    link = InProcessLink(body)
     flight, _ = ready(controller, link)
-    loop = Loop(controller, link, flight, Operator(controller.manifest.operator))
+    loop = ControlLoop(controller, link, flight, CommandSchedule(controller.manifest.operator))
     ends = link.now() + 1.0
 
     def stopping() -> str:
@@ -150,7 +150,7 @@ def test_who_wants_it_over_at_once_gets_it():
         return ""
 
     outcome = loop.run(10.0, stopping)
-    assert outcome.ended == "interrupted"
+    assert outcome.status == "interrupted"
     tracked = [c.time for c in body.commands if c.mode == "track"]
     assert max(tracked) <= ends + 0.021
     assert body.commands[-1].mode == "damp"

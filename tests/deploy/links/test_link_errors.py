@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import zenoh
 
-from isthmus.deploy import wire
-from isthmus.deploy.link import Packet
-from isthmus.deploy.links import zenoh_link
-from isthmus.deploy.links.zenoh_link import IDENTITY, SIGNALS
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
+from isthmus.deploy.links import wire
+from isthmus.deploy.links import zenoh as zenoh_link
+from isthmus.deploy.links.link import Packet
+from isthmus.deploy.links.zenoh import IDENTITY_KEY, SIGNALS_KEY
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality, VirtualRobot
 from support.link_processes import LONG, PERIOD, finish, free_endpoint, garbage, isthmus, listener
@@ -41,24 +41,24 @@ def test_a_port_that_is_taken_is_one_sentence():
 )
 def test_an_endpoint_that_is_none_is_bad_input(endpoint):
     with pytest.raises(BadInput, match=r"tcp/HOST:PORT|cannot listen at"):
-        zenoh_link._open(endpoint, listen=True)
+        zenoh_link._open_session(endpoint, listen=True)
 
 
 def test_garbage_is_no_packet_and_what_is_one_comes_through():
     endpoint, rng = free_endpoint(), np.random.default_rng(1)
-    body = zenoh_link._open(endpoint, listen=True)
+    body = zenoh_link._open_session(endpoint, listen=True)
     try:
         with listener(endpoint) as ears:
             marks = []
             end = time.monotonic() + LONG
             while not marks and time.monotonic() < end:
-                body.put(SIGNALS, wire.pack_packet(Packet(1, 0.5, "idle", np.arange(3.0))))
+                body.put(SIGNALS_KEY, wire.pack_packet(Packet(1, 0.5, "idle", np.arange(3.0))))
                 time.sleep(0.02)
                 marks = ears.link.read()
             for data in garbage(rng, np.zeros(3)):
                 if not data.startswith(b"IsP2"):
-                    body.put(SIGNALS, data)
-            body.put(SIGNALS, wire.pack_packet(Packet(2, 0.6, "damp", np.arange(4.0))))
+                    body.put(SIGNALS_KEY, data)
+            body.put(SIGNALS_KEY, wire.pack_packet(Packet(2, 0.6, "damp", np.arange(4.0))))
             found = ears.until("the last packet", lambda p: p.sequence != 1)
         assert (found.sequence, found.time, found.mode, found.values.tolist()) == (2, 0.6, "damp", [0.0, 1.0, 2.0, 3.0])
     finally:
@@ -67,15 +67,15 @@ def test_garbage_is_no_packet_and_what_is_one_comes_through():
 
 def test_an_answer_that_is_no_identity_is_bad_input():
     endpoint = free_endpoint()
-    body = zenoh_link._open(endpoint, listen=True)
+    body = zenoh_link._open_session(endpoint, listen=True)
     identity = wire.pack_identity(VirtualRobot(get_robot("pendulum"), Reality("pendulum")).identity)
     answer = [b"not JSON"]
 
     def reply(query: zenoh.Query) -> None:
         with query:
-            query.reply(IDENTITY, answer[0])
+            query.reply(IDENTITY_KEY, answer[0])
 
-    queryable = body.declare_queryable(IDENTITY, reply)
+    queryable = body.declare_queryable(IDENTITY_KEY, reply)
     try:
         with listener(endpoint) as ears:
             for wrong in (b"not JSON", b"[]", b"{}", identity[:-9], identity.replace(b'"rate"', b'"rat"'), b"[" * 99_999):

@@ -20,13 +20,13 @@ import numpy as np
 import pytest
 import zenoh
 
+from isthmus.core.errors import BadInput
 from isthmus.data.episode import Episode
-from isthmus.data.recording import read
+from isthmus.data.mcap.writer import read_episode
 from isthmus.deploy.controller import Controller
-from isthmus.deploy.guard import STATES
-from isthmus.deploy.links import zenoh_link
-from isthmus.deploy.links.zenoh_link import COMMAND
-from isthmus.errors import BadInput
+from isthmus.deploy.guard.guard import GUARD_STATES
+from isthmus.deploy.links import zenoh as zenoh_link
+from isthmus.deploy.links.zenoh import COMMAND_KEY
 from isthmus.robots import get_robot
 from support.link_processes import (
     LONG,
@@ -67,7 +67,7 @@ def ears(pendulum) -> Iterator[Listener]:
 
 def story(episode: Episode, *rules: str) -> list[str]:
     """States of the guard in the order in which it entered them, and these rules when they spoke."""
-    return [e.name for e in episode.events if e.name in (*STATES, *rules)]
+    return [e.name for e in episode.events if e.name in (*GUARD_STATES, *rules)]
 
 
 def said(episode: Episode, name: str) -> str:
@@ -79,7 +79,7 @@ def said(episode: Episode, name: str) -> str:
 
 
 def stranger(endpoint: str) -> zenoh.Session:
-    return zenoh_link._open(endpoint, listen=False)
+    return zenoh_link._open_session(endpoint, listen=False)
 
 
 @pytest.mark.slow
@@ -89,20 +89,20 @@ def test_a_run_is_whole_whatever_a_stranger_shouts_into_the_link(controllers, pe
         ears.mode("track")
         session = stranger(pendulum)
         for data in garbage(np.random.default_rng(0), np.full(1, 1.5)):
-            session.put(COMMAND, data)
+            session.put(COMMAND_KEY, data)
         time.sleep(0.2)
         session.close()
         code, report = finish(process)
     assert (code, report["ended"], report["why"], report["lost"]) == (0, "done", "", 0)
     assert all(check["ok"] for check in report["checks"])
-    found, contract = read(path), get_robot("pendulum").contract
+    found, contract = read_episode(path), get_robot("pendulum").contract
     assert found.complete
     assert found.contract == contract
     assert found.origin["controller_hash"] == report["controller_hash"] == Controller.load(controllers["pendulum"]).hash
     assert found.origin["source"] == "virtual"
     assert len(found) == report["recorded"] == report["ticks"]
     assert (story(found)[0], story(found)[-1]) == ("run", "stop")
-    running = found.status["state"] == STATES.index("run")
+    running = found.status["state"] == GUARD_STATES.index("run")
     assert running.sum() >= 1.5 * contract.rate / 2
     assert (found.target[running] == 0).all()
     assert (np.diff(found.status["sequence"]) >= 0).all()
@@ -124,7 +124,7 @@ def test_a_second_controller_is_refused_and_the_first_sits_down_when_asked_to(co
         first.send_signal(signal.SIGTERM)
         code, report = finish(first)
     assert (code, report["ended"], report["why"]) == (3, "interrupted", "interrupted")
-    found = read(path)
+    found = read_episode(path)
     assert found.complete
     assert story(found)[-1] == "stop"
     assert said(found, "stop").endswith(" to stop: interrupted.")
@@ -143,7 +143,7 @@ def test_ctrl_c_lays_a_quadruped_down_before_it_lets_go(controllers, tmp_path):
         body.send_signal(signal.SIGINT)
         assert body.wait(LONG) == 0
     assert (code, report["ended"], report["why"]) == (3, "interrupted", "interrupted"), report
-    found = read(path)
+    found = read_episode(path)
     assert found.complete
     assert (story(found)[0], story(found)[-1]) == ("ramp", "stop")
     assert np.allclose(found.target[-1], go1.contract.safety.rest, atol=0.05)
@@ -162,7 +162,7 @@ def test_a_full_disk_costs_the_recording_and_not_the_run(controllers, pendulum, 
     assert report["lost"] > 0
     assert report["problem"] == os.strerror(errno.EFBIG)
     assert report["interventions"]["rate"] < 0.5
-    found = read(path)
+    found = read_episode(path)
     assert not found.complete
     assert 0 < len(found) < report["ticks"]
     assert path.stat().st_size <= room
@@ -188,7 +188,7 @@ def test_a_robot_damps_its_joints_when_its_controller_is_killed(controllers, tmp
         assert (damped.sequence - alive.sequence) * PERIOD >= timeout - 0.2
         after = ears.until("a while more", lambda p: p.sequence > damped.sequence + 0.2 / PERIOD)
         assert after.mode == "damp"
-    found = read(path)
+    found = read_episode(path)
     assert not found.complete
     assert len(found) >= 0.4 * found.contract.rate
     assert np.isfinite(found.signals["joint_pos"]).all()
@@ -198,7 +198,7 @@ def lost(code: int, report: dict, path: Path) -> None:
     """The guard ended this run because no signals came, and the recording says so."""
     assert (code, report["ended"]) == (1, "guard")
     assert report["why"].startswith("lost: no signals for")
-    found = read(path)
+    found = read_episode(path)
     assert found.complete
     assert story(found, "lost")[-3:] == ["lost", "damp", "stop"]
     assert said(found, "lost").startswith("No signals for")
@@ -224,7 +224,7 @@ def test_a_run_outlives_a_short_silence_and_ends_after_a_long_one(controllers, t
         ears.mode("damp")
         assert ears.link.identity(LONG).mode == "damp"
     lost(code, report, path)
-    assert story(read(path))[:3] == ["run", "hold", "run"]
+    assert story(read_episode(path))[:3] == ["run", "hold", "run"]
     assert report["rules"]["stale"] > 0
 
 

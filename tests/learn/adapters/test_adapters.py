@@ -16,16 +16,16 @@ from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 from tensordict import TensorDict
 from torch import Tensor
 
-from isthmus.errors import BadInput
-from isthmus.learn.actor import Actor, Shape
+from isthmus.core.errors import BadInput
 from isthmus.learn.adapters import gymnasium as gym_adapter
 from isthmus.learn.adapters import rsl_rl as rsl_adapter
 from isthmus.learn.adapters import sb3 as sb3_adapter
-from isthmus.learn.ppo import PPO, Collector, Critic
-from isthmus.tasks import get_task
+from isthmus.learn.algorithms.ppo import Collector, Critic, PPOConfig
+from isthmus.learn.policies.actor import Actor, ActorSpec
+from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.env import Env
 from isthmus.tasks.state import State
-from isthmus.tasks.task import Task, Term
+from isthmus.tasks.task import RewardTerm, Task
 
 N, TICKS, SEED = 12, 40, 4
 
@@ -42,14 +42,14 @@ class Native:
     def __init__(self, task: Task):
         torch.manual_seed(0)
         self.env = Env(task, N, seed=SEED, threads=1)
-        actor = Actor(Shape.of(task, (8,)), init_std=2.0)
+        actor = Actor(ActorSpec.for_task(task, (8,)), init_std=2.0)
         critic = Critic(self.env.critic_size, (8,))
-        config = PPO(worlds=N, ticks=TICKS)
+        config = PPOConfig(worlds=N, rollout_ticks=TICKS)
         self.steps: list = []
         step = self.env.step
         self.env.step = lambda target: self.steps.append(step(target)) or self.steps[-1]  # type: ignore[method-assign]
         batch, _ = Collector(self.env, actor, critic, config, torch.Generator().manual_seed(1)).collect()
-        shaped = (x.reshape(TICKS, N, -1) for x in (batch.observation, batch.critic, batch.action))
+        shaped = (x.reshape(TICKS, N, -1) for x in (batch.observation, batch.critic_input, batch.action))
         self.observation, self.critic, self.action = shaped
 
 
@@ -67,8 +67,8 @@ def test_collected_episodes_end_both_ways():
     """The comparisons below see failures and time-outs, and actions beyond the clip."""
     walk, cart = _native("go1/walk"), _native("cartpole/balance")
     assert any(s.timed_out.any() for s in walk.steps)
-    assert any(s.failed.any() for s in walk.steps + cart.steps)
-    assert (walk.action.abs() > walk.env.task.policy.clip).any()
+    assert any(s.terminated.any() for s in walk.steps + cart.steps)
+    assert (walk.action.abs() > walk.env.task.policy.action_clip).any()
 
 
 def test_gymnasium_sees_what_our_learner_sees(native):
@@ -80,7 +80,7 @@ def test_gymnasium_sees_what_our_learner_sees(native):
         observation, reward, terminated, truncated, info = envs.step(native.action[t].numpy())
         assert np.array_equal(held, native.observation[t].numpy()), "what was handed out does not change later"
         assert np.array_equal(reward, step.reward.double().numpy())
-        assert np.array_equal(terminated, step.failed.numpy())
+        assert np.array_equal(terminated, step.terminated.numpy())
         assert np.array_equal(truncated, step.timed_out.numpy())
         ended = terminated | truncated
         assert ended.any() == bool(info)
@@ -98,7 +98,7 @@ def test_sb3_sees_what_our_learner_sees(native):
         assert np.array_equal(observation, native.observation[t].numpy())
         observation, reward, done, infos = envs.step(native.action[t].numpy())
         assert np.array_equal(reward, step.reward.numpy())
-        assert np.array_equal(done, (step.failed | step.timed_out).numpy())
+        assert np.array_equal(done, (step.terminated | step.timed_out).numpy())
         assert [bool(i) for i in infos] == done.tolist()
         assert [i.get("TimeLimit.truncated", False) for i in infos] == step.timed_out.tolist()
         assert [i["score"] for i in infos if i] == step.finished["score"].tolist()
@@ -113,7 +113,7 @@ def test_rsl_rl_sees_what_our_learner_sees(native):
             assert torch.equal(observation["critic"], native.critic[t])
             observation, reward, done, extras = env.step(native.action[t])
             assert torch.equal(reward, step.reward)
-            assert torch.equal(done.bool(), step.failed | step.timed_out)
+            assert torch.equal(done.bool(), step.terminated | step.timed_out)
             assert torch.equal(extras["time_outs"], step.timed_out)
     env.step(native.action[0])
     assert env.episode_length_buf.max() < env.max_episode_length
@@ -132,8 +132,8 @@ def test_an_end_delivers_the_observation_that_would_have_come(name):
     first = envs.reset()[0]
     other.reset(), longer.reset()
     rng = np.random.default_rng(0)
-    for _ in range(envs.bridge.env.horizon):
-        action = (0.3 * rng.standard_normal((N, envs.bridge.actions))).astype(np.float32)
+    for _ in range(envs.rl_env.env.horizon):
+        action = (0.3 * rng.standard_normal((N, envs.rl_env.action_size))).astype(np.float32)
         expected = longer.step(action)[0]
         observation, _, _, truncated, info = envs.step(action)
         infos, extras = other.step(action)[3], third.step(torch.from_numpy(action))[3]
@@ -141,7 +141,7 @@ def test_an_end_delivers_the_observation_that_would_have_come(name):
     assert np.array_equal(np.stack(info["final_obs"].tolist()), expected)
     assert np.array_equal(np.stack([i["terminal_observation"] for i in infos]), expected)
     assert np.array_equal(extras["final"].numpy(), expected)
-    m = envs.bridge.actions
+    m = envs.rl_env.action_size
     assert (observation[:, -m:] == 0).all(), "a new episode has begun"
     assert not np.array_equal(observation, first)
 
@@ -150,8 +150,8 @@ def test_gymnasium_spaces_seeds_and_statistics():
     task = short("cartpole/balance")
     envs = gym_adapter.VectorEnv(task, N, seed=1, threads=1, training=False)
     assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
-    assert envs.observation_space.shape == (N, envs.bridge.inputs)
-    assert envs.single_action_space.high.max() == task.policy.clip
+    assert envs.observation_space.shape == (N, envs.rl_env.observation_size)
+    assert envs.single_action_space.high.max() == task.policy.action_clip
     first, _ = envs.reset()
     again, _ = envs.reset()
     assert not np.array_equal(first, again)
@@ -169,7 +169,7 @@ def test_gymnasium_spaces_seeds_and_statistics():
             ends += ended.sum()
             np.testing.assert_allclose(info["episode"]["r"][ended], info["final_info"]["return"][ended], rtol=1e-5, atol=1e-5)
             np.testing.assert_allclose(
-                info["episode"]["l"][ended] * envs.bridge.env.engine.tick, info["final_info"]["length"][ended]
+                info["episode"]["l"][ended] * envs.rl_env.env.sim.tick, info["final_info"]["length"][ended]
             )
     assert ends >= N
 
@@ -185,11 +185,11 @@ def test_gymnasium_restarts_only_the_masked_worlds():
     after, _ = envs.reset(options={"reset_mask": mask})
     assert np.array_equal(after[~mask], observation[~mask])
     assert not (after[mask] == observation[mask]).all(1).any()
-    assert (envs.bridge.env.age.numpy()[mask] == 0).all()
-    assert (envs.bridge.env.age.numpy()[~mask] == 1).all()
+    assert (envs.rl_env.env.episode_ticks.numpy()[mask] == 0).all()
+    assert (envs.rl_env.env.episode_ticks.numpy()[~mask] == 1).all()
     envs.step(action), plain.step(action)
-    kept = envs.bridge.env.engine.qpos[~mask]
-    assert np.array_equal(kept, plain.bridge.env.engine.qpos[~mask]), "the others go on undisturbed"
+    kept = envs.rl_env.env.sim.qpos[~mask]
+    assert np.array_equal(kept, plain.rl_env.env.sim.qpos[~mask]), "the others go on undisturbed"
     with pytest.raises(BadInput, match="reset_mask"):
         envs.reset(options={"reset_mask": np.zeros(N, dtype=bool)})
     with pytest.raises(BadInput, match="shape"):
@@ -201,7 +201,7 @@ def _score(task: Task, act) -> float:
     envs = gym_adapter.VectorEnv(task, 48, seed=7, threads=2, training=False)
     observation, _ = envs.reset()
     scores: list[float] = []
-    for _ in range(envs.bridge.env.horizon):
+    for _ in range(envs.rl_env.env.horizon):
         observation, *_, info = envs.step(act(observation))
         if info:
             scores += info["final_info"]["score"][info["_final_obs"]].tolist()
@@ -216,7 +216,7 @@ def _lean(s: State) -> Tensor:
 @pytest.fixture
 def lean() -> Task:
     """Hold the pendulum out to one side: learnt in seconds, and never by chance."""
-    return replace(get_task("pendulum/swingup"), episode=2.0, rewards=(Term("lean", 5.0, _lean),), score=_lean)
+    return replace(get_task("pendulum/swingup"), episode=2.0, rewards=(RewardTerm("lean", 5.0, _lean),), score=_lean)
 
 
 @pytest.mark.slow

@@ -11,47 +11,46 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.adapt import methods
-from isthmus.adapt.distill import Distiller, told_z
 from isthmus.cli.main import main
-from isthmus.data.reader import read
+from isthmus.core.errors import BadInput
+from isthmus.data.mcap.reader import read_episode
 from isthmus.deploy.controller import Controller
-from isthmus.errors import BadInput
-from isthmus.learn import checkpoint, runs
-from isthmus.learn.actor import Actor
-from isthmus.learn.context import Context
-from isthmus.learn.ppo import PPO
-from isthmus.learn.runs import Plan
-from isthmus.learn.trainer import PPOTrainer
+from isthmus.learn import checkpoint, methods, runs
+from isthmus.learn.algorithms.algorithm import PPOTrainer
+from isthmus.learn.algorithms.distillation import DistillationTrainer, teacher_latent
+from isthmus.learn.algorithms.ppo import PPOConfig
+from isthmus.learn.policies.actor import Actor
+from isthmus.learn.policies.context import Context
+from isthmus.learn.runs import RunConfig
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality, VirtualRobot
-from isthmus.tasks import TASKS, get_task
+from isthmus.tasks.catalogue import TASKS, get_task
 from isthmus.world import Belief
 from support.lockstep import fly
 
-SMALL = PPO(worlds=12, ticks=8, minibatch=48, hidden=(16,), critic_hidden=(16,), step_size=3e-3)
+SMALL = PPOConfig(worlds=12, rollout_ticks=8, minibatch_size=48, hidden=(16,), critic_hidden=(16,), learning_rate=3e-3)
 TOLD = Context("privileged", 3, 16)
 KINDS = {"window": replace(TOLD, source="convolution", history=0.2), "memory": replace(TOLD, source="recurrent")}
-KINDS["slow memory"] = replace(KINDS["memory"], every=3)
+KINDS["slow memory"] = replace(KINDS["memory"], update_ticks=3)
 
 
 def teacher_of(name: str, seed: int = 0) -> Actor:
     """A teacher whose actions depend strongly on what it is told."""
     torch.manual_seed(seed)
-    actor = Actor(Plan(name, settings=SMALL, context=TOLD).shape(get_task(name))).eval()
+    actor = Actor(RunConfig(name, settings=SMALL, context=TOLD).actor_spec(get_task(name))).eval()
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for p in actor.net.parameters():
             p.add_(0.15 * torch.randn(p.shape, generator=g))
-        actor.normalize.mean += 0.1 * torch.randn(actor.inputs, generator=g)
+        actor.normalize.mean += 0.1 * torch.randn(actor.observation_size, generator=g)
     return actor
 
 
-def distiller(tmp_path: Path, name: str, method: str, kind: str, settings: PPO = SMALL) -> Distiller:
+def distiller(tmp_path: Path, name: str, method: str, kind: str, settings: PPOConfig = SMALL) -> DistillationTrainer:
     task = get_task(name)
-    plan = Plan(name, method, 0, 100, settings=settings, context=KINDS[kind])
-    made = Distiller(runs.create(tmp_path, plan, task, task.robot.prior))
-    made.adopt(teacher_of(name))
+    plan = RunConfig(name, method, 0, 100, settings=settings, context=KINDS[kind])
+    made = DistillationTrainer(runs.create(tmp_path, plan, task, task.robot.prior))
+    made.initialize_from(teacher_of(name))
     return made
 
 
@@ -61,10 +60,13 @@ def test_given_the_teachers_own_z_a_student_acts_as_the_teacher(tmp_path, name):
     made = distiller(tmp_path, name, "student", "memory")
     actor, teacher = made.actor, made.teacher
     g = torch.Generator().manual_seed(1)
-    seen, told = torch.randn(30, actor.seen, generator=g), torch.randn(30, teacher.inputs - actor.seen, generator=g)
+    seen, told = (
+        torch.randn(30, actor.history_size, generator=g),
+        torch.randn(30, teacher.observation_size - actor.history_size, generator=g),
+    )
     with torch.no_grad():
         x = torch.cat([seen, told], dim=1)
-        z = told_z(teacher, teacher.normalize(x))
+        z = teacher_latent(teacher, teacher.normalize(x))
         # What is guessed passes the statistics unchanged but for their guard against a division by zero.
         mine = actor.act(torch.cat([seen, z], dim=1))
         assert torch.allclose(mine, teacher.act(x), atol=1e-4)
@@ -75,12 +77,12 @@ def test_estimates_in_learning_are_those_of_the_rollout(tmp_path, kind):
     """Recomputed from what was kept, through ends of episodes, ẑ is what the policy acted on."""
     name = "cartpole/balance"
     task = replace(get_task(name), episode=0.3)
-    plan = Plan(name, "rma", settings=SMALL, context=replace(KINDS[kind], history=0.1))
-    made = Distiller(runs.create(tmp_path, plan, task, task.robot.prior))
-    made.adopt(teacher_of(name))
+    plan = RunConfig(name, "rma", settings=SMALL, context=replace(KINDS[kind], history=0.1))
+    made = DistillationTrainer(runs.create(tmp_path, plan, task, task.robot.prior))
+    made.initialize_from(teacher_of(name))
     observed = []
     act = made.actor.act
-    made.actor.act = lambda x: (observed.append(x[:, made.actor.seen :].clone()), act(x))[1]
+    made.actor.act = lambda x: (observed.append(x[:, made.actor.history_size :].clone()), act(x))[1]
     for _ in range(3):
         observed.clear()
         rollout, _ = made._collect(8)
@@ -88,7 +90,7 @@ def test_estimates_in_learning_are_those_of_the_rollout(tmp_path, kind):
         with torch.no_grad():
             again = made._estimates(rollout, ids)
         assert torch.allclose(again, torch.stack(observed)[:, ids], atol=1e-5)
-    assert rollout.fresh.sum() > 0
+    assert rollout.episode_start.sum() > 0
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_estimates_in_learning_are_those_of_the_rollout(tmp_path, kind):
     ],
 )
 def test_a_student_comes_to_do_what_its_teacher_does(tmp_path, method, kind):
-    made = distiller(tmp_path, "cartpole/balance", method, kind, replace(SMALL, worlds=48, minibatch=192))
+    made = distiller(tmp_path, "cartpole/balance", method, kind, replace(SMALL, worlds=48, minibatch_size=192))
     losses = [made.learn()[0][f"{method}_loss"] for _ in range(25)]
     assert np.mean(losses[-3:]) < 0.6 * losses[0]
 
@@ -120,7 +122,7 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path, kind):
     made = distiller(tmp_path, "cartpole/balance", "student", kind)
     made.learn()
     made.save()
-    again = methods.trainer_of(runs.load(tmp_path))
+    again = methods.make_trainer(runs.load(tmp_path))
     again.restore(checkpoint.newest(tmp_path))
     for _ in range(2):
         first, second = made.learn()[0], again.learn()[0]
@@ -136,7 +138,7 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path, kind):
 def taught(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("taught") / "t"
     task = get_task("cartpole/balance")
-    plan = Plan(task.name, "teacher", steps=100, settings=SMALL, context=TOLD)
+    plan = RunConfig(task.name, "teacher", steps=100, settings=SMALL, context=TOLD)
     PPOTrainer(runs.create(folder, plan, task, task.robot.prior)).save()
     return folder
 
@@ -149,8 +151,8 @@ def test_a_student_of_a_teacher_by_the_command_line(taught, tmp_path, capsys, qu
     told = json.loads(capsys.readouterr().out)
     assert told["steps"] >= 600
     run = runs.load(out)
-    assert run.plan.teacher == runs.load(taught).origin
-    assert run.plan.context.source == "recurrent"
+    assert run.config.teacher == runs.load(taught).initial_hash
+    assert run.config.context.source == "recurrent"
     assert main(["train", "--resume", "--steps", "1200", "-o", str(out), "--json"]) == 0
 
 
@@ -160,12 +162,12 @@ def test_rma_trains_its_own_teacher_first(tmp_path, quick):
     options = ["--method", "rma", "--memory", "convolution", "--history", "0.2", "--every", "2", "--steps", "1000"]
     assert main(["train", "cartpole/balance", *options, "--worlds", "8", "-o", str(out), "--json"]) == 0
     run, own = runs.load(out), runs.load(out / "teacher")
-    assert run.plan.teacher == own.origin
-    assert (own.plan.steps, run.plan.steps) == (600, 400)
-    assert run.plan.context == replace(own.plan.context, source="convolution", history=0.2, every=2)
+    assert run.config.teacher == own.initial_hash
+    assert (own.config.steps, run.config.steps) == (600, 400)
+    assert run.config.context == replace(own.config.context, source="convolution", history=0.2, update_ticks=2)
     # The teacher is done: of a larger budget, what it did not take is the student's.
     assert main(["train", "--resume", "--steps", "1200", "-o", str(out), "--json"]) == 0
-    assert (runs.load(out / "teacher").plan.steps, runs.load(out).plan.steps) == (600, 600)
+    assert (runs.load(out / "teacher").config.steps, runs.load(out).config.steps) == (600, 600)
 
 
 @pytest.mark.parametrize(
@@ -237,8 +239,8 @@ def test_a_student_runs_on_a_virtual_robot_with_its_own_signals_only(tiny, tmp_p
     assert controller.manifest.memory
     body = VirtualRobot(get_robot("pendulum"), Reality.from_dict({"robot": "pendulum", "params": {"payload": 0.05}}))
     ended, _ = fly(controller, body, 1.0, tmp_path / "r.mcap")
-    assert ended.ended == "done"
-    episode = read(tmp_path / "r.mcap")
+    assert ended.status == "done"
+    episode = read_episode(tmp_path / "r.mcap")
     asked = np.flatnonzero(np.isfinite(episode.wanted).all(axis=1))
     assert len(asked) >= 45
     controller.reset()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from isthmus.adapt.comparison.paired import Z, estimate, rate_difference, share
+from isthmus.learn.evaluate.statistics import Z_QUANTILE, estimate, gap_closed, rate_difference
 
 
 def test_the_interval_of_a_paired_difference_of_rates_ends_where_the_score_test_says_so():
@@ -21,7 +21,7 @@ def test_the_interval_of_a_paired_difference_of_rates_ends_where_the_score_test_
         lowest = max(0.0, -end)
         minus = lambda q, d=end: -(more * np.log(q + d) + less * np.log(q) + (n - more - less) * np.log(1 - 2 * q - d))
         q = minimize_scalar(minus, bounds=(lowest + 1e-9, (1 - end) / 2 - 1e-9), method="bounded", options={"xatol": 1e-10}).x
-        assert abs(more - less - n * end) / np.sqrt(n * (2 * q + end * (1 - end))) == pytest.approx(Z, abs=1e-3)
+        assert abs(more - less - n * end) / np.sqrt(n * (2 * q + end * (1 - end))) == pytest.approx(Z_QUANTILE, abs=1e-3)
     swapped = rate_difference(b, a)
     assert (swapped.low, swapped.high) == pytest.approx((-found.high, -found.low))
 
@@ -48,9 +48,9 @@ def test_intervals_over_worlds_and_seeds_cover_the_truth():
         start, goal, reached = (planted(rng, 4, worlds, m) for m in (0.0, 2.0, 1.2))
         found = estimate((1.0, goal), (-1.0, start))
         hits += found.low <= 2.0 <= found.high
-        got = share(start, goal, reached)
-        assert got.over == "worlds and seeds"
-        shares += got.share.low <= 0.6 <= got.share.high
+        got = gap_closed(start, goal, reached)
+        assert got.uncertainty_over == "worlds and seeds"
+        shares += got.fraction.low <= 0.6 <= got.fraction.high
     assert 0.92 < hits / 300 <= 1.0
     assert 0.92 < shares / 300 <= 1.0
 
@@ -61,9 +61,9 @@ def test_three_seeds_of_the_goal_leave_as_much_doubt_about_a_share_as_three_seed
     for _ in range(300):
         worlds = rng.standard_normal(30)
         many = [planted(rng, 8, worlds, mean, seeds=0.1) for mean in (0.0, 27.0)]
-        got = share(many[0], planted(rng, 3, worlds, 30.0, seeds=1.0), many[1])
-        if got.clear:
-            hits.append(got.share.low <= 0.9 <= got.share.high)
+        got = gap_closed(many[0], planted(rng, 3, worlds, 30.0, seeds=1.0), many[1])
+        if got.significant:
+            hits.append(got.fraction.low <= 0.9 <= got.fraction.high)
     assert len(hits) > 250
     assert np.mean(hits) > 0.91
 
@@ -71,11 +71,11 @@ def test_three_seeds_of_the_goal_leave_as_much_doubt_about_a_share_as_three_seed
 def test_the_share_of_a_gap_is_exact_without_noise_and_undefined_without_a_gap():
     rng = np.random.default_rng(1)
     start = rng.standard_normal((1, 50))
-    assert share(start, start + 2, start + 1.5).share.mean == pytest.approx(0.75)
-    whole = share(start, start + rng.uniform(1, 3, (1, 50)), start)
-    assert (whole.share.mean, whole.share.low, whole.share.high) == pytest.approx((0, 0, 0), abs=1e-9)
-    none = share(start, start + rng.standard_normal((1, 50)) * 0.1, start + 1)
-    assert not none.clear
-    assert np.isnan([none.share.mean, none.share.low, none.share.high]).all()
-    worse = share(start, start - 1, start + 1)
-    assert not worse.clear
+    assert gap_closed(start, start + 2, start + 1.5).fraction.mean == pytest.approx(0.75)
+    whole = gap_closed(start, start + rng.uniform(1, 3, (1, 50)), start)
+    assert (whole.fraction.mean, whole.fraction.low, whole.fraction.high) == pytest.approx((0, 0, 0), abs=1e-9)
+    none = gap_closed(start, start + rng.standard_normal((1, 50)) * 0.1, start + 1)
+    assert not none.significant
+    assert np.isnan([none.fraction.mean, none.fraction.low, none.fraction.high]).all()
+    worse = gap_closed(start, start - 1, start + 1)
+    assert not worse.significant

@@ -9,25 +9,26 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.adapt.distill import told_z
-from isthmus.adapt.probing import figure, probe
-from isthmus.adapt.probing.ridge import STRENGTHS, _left_out, fits, r_squared
 from isthmus.cli.main import main
-from isthmus.errors import BadInput
-from isthmus.learn.actor import Actor
-from isthmus.learn.context import Context
-from isthmus.learn.shape import Shape
-from isthmus.tasks import get_task
+from isthmus.core.errors import BadInput
+from isthmus.learn.algorithms.distillation import teacher_latent
+from isthmus.learn.evaluate import probe
+from isthmus.learn.evaluate.ridge import RIDGE_STRENGTHS, _left_out_errors, fit_ridge, r_squared
+from isthmus.learn.policies.actor import Actor
+from isthmus.learn.policies.actor_spec import ActorSpec
+from isthmus.learn.policies.context import Context
+from isthmus.studio.figures import probe as figure
+from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.env import Env
 
 NAMES = ("a", "b", "c", "d")
 
 
-def seen(rng, features: dict, n: int = 300, moments: int = 2) -> probe.Seen:
+def seen(rng, features: dict, n: int = 300, moments: int = 2) -> probe.PolicyFeatures:
     """Worlds with four uniform parameters; `features` maps e, (n, 4), to what is known of it."""
     e = rng.uniform(size=(n, 4))
     known = {name: np.stack([make(e, rng) for _ in range(moments)]) for name, make in features.items()}
-    return probe.Seen(e, known, np.ones((moments, n), dtype=bool))
+    return probe.PolicyFeatures(e, known, np.ones((moments, n), dtype=bool))
 
 
 def test_a_planted_parameter_is_read_as_well_as_its_noise_allows_and_the_others_are_not():
@@ -38,7 +39,7 @@ def test_a_planted_parameter_is_read_as_well_as_its_noise_allows_and_the_others_
         3 * (e[:, 2] + 0.5 * spread * rng.standard_normal(len(e))) + 7,
         rng.standard_normal((len(e), 5)),
     ])  # fmt: skip
-    report = probe.read(seen(rng, {"x": plant}, n=500), NAMES, [0, 1, 2, 3])
+    report = probe.fit_probes(seen(rng, {"x": plant}, n=500), NAMES, [0, 1, 2, 3])
     found = report.probes["x"]
     for reads in (found.linear, found.nonlinear):
         assert reads["c"].low <= 0.8 <= reads["c"].high
@@ -47,7 +48,7 @@ def test_a_planted_parameter_is_read_as_well_as_its_noise_allows_and_the_others_
             assert reads[name].low <= 0.02
             assert reads[name].r2 < 0.05
     assert report.names[0] == "c"
-    assert (report.train, report.held_out) == (350, 150)
+    assert (report.train_worlds, report.held_out_worlds) == (350, 150)
 
 
 def test_what_is_bent_needs_the_curved_regression():
@@ -56,9 +57,9 @@ def test_what_is_bent_needs_the_curved_regression():
     # cos tells how far a is from the middle, not on which side; its distance from the middle is what can be read.
     given = seen(rng, {"x": bent})
     given.e[:, 0] = np.abs(given.e[:, 0] - 0.5) ** 3
-    found = probe.read(given, NAMES, [0, 1, 2, 3]).probes["x"]
+    found = probe.fit_probes(given, NAMES, [0, 1, 2, 3]).probes["x"]
     assert found.nonlinear["a"].r2 > found.linear["a"].r2 + 0.05
-    assert found.better["a"] == "nonlinear"
+    assert found.best_model["a"] == "nonlinear"
     assert found.best("a") is found.nonlinear["a"]
 
 
@@ -67,7 +68,7 @@ def test_nothing_leaks_from_the_worlds_that_it_was_fitted_on():
     rng = np.random.default_rng(2)
     marks = rng.standard_normal((120, 200))
     given = seen(rng, {"x": lambda e, rng: marks + 1e-3 * rng.standard_normal(marks.shape)}, n=120)
-    found = probe.read(given, NAMES, [0, 1, 2, 3]).probes["x"]
+    found = probe.fit_probes(given, NAMES, [0, 1, 2, 3]).probes["x"]
     for name in NAMES:
         assert found.best(name).r2 < 0.1
         assert found.best(name).low <= 0
@@ -79,9 +80,9 @@ def test_leaving_a_world_out_by_the_formula_is_leaving_it_out():
     x, y = rng.standard_normal((10, 3)), rng.standard_normal((10, 2))
     k = x @ x.T + 0.1 * np.ones((10, 10))
     values, vectors = np.linalg.eigh(k)
-    for strength in (STRENGTHS[2], 1.0):
+    for strength in (RIDGE_STRENGTHS[2], 1.0):
         alpha = np.linalg.solve(k + strength * np.eye(10), y)
-        found = _left_out(vectors, values + strength, alpha, worlds)
+        found = _left_out_errors(vectors, values + strength, alpha, worlds)
         for w in range(6):
             out, rest = worlds == w, worlds != w
             fit = np.linalg.solve(k[np.ix_(rest, rest)] + strength * np.eye(rest.sum()), y[rest])
@@ -94,7 +95,7 @@ def test_the_strength_follows_the_noise():
     x, new = rng.standard_normal((60, 55)), rng.standard_normal((500, 55))
     y, true = x[:, :1] + 2 * rng.standard_normal((60, 1)), new[:, :1]
     plain = new @ np.linalg.lstsq(x, y, rcond=None)[0]
-    ridge = fits(x, y, np.arange(60), new)["linear"].predicted
+    ridge = fit_ridge(x, y, np.arange(60), new)["linear"].predicted
     assert ((ridge - true) ** 2).mean() < 0.2 * ((plain - true) ** 2).mean()
 
 
@@ -116,23 +117,23 @@ def test_r_squared_is_one_for_the_truth_zero_for_the_mean_and_resamples_worlds()
 def test_a_constant_feature_says_nothing_and_breaks_nothing():
     rng = np.random.default_rng(6)
     given = seen(rng, {"x": lambda e, rng: np.ones((len(e), 3))}, n=60)
-    found = probe.read(given, NAMES, [0, 1, 2, 3]).probes["x"]
+    found = probe.fit_probes(given, NAMES, [0, 1, 2, 3]).probes["x"]
     assert all(found.best(name).r2 <= 1e-9 for name in NAMES)
 
 
 def test_worlds_that_fell_are_left_out():
     rng = np.random.default_rng(7)
     given = seen(rng, {"x": lambda e, rng: e.copy()}, n=80)
-    given.standing[:, 60:] = False
-    given.standing[1, 40:] = False
+    given.alive[:, 60:] = False
+    given.alive[1, 40:] = False
     given.features["x"][:, 60:] = np.nan
     given.features["x"][1, 40:] = np.nan
-    report = probe.read(given, NAMES, [0, 1, 2, 3])
-    assert report.train + report.held_out == 60
+    report = probe.fit_probes(given, NAMES, [0, 1, 2, 3])
+    assert report.train_worlds + report.held_out_worlds == 60
     assert report.probes["x"].best("a").r2 > 0.99
-    given.standing[:, 10:] = False
+    given.alive[:, 10:] = False
     with pytest.raises(BadInput, match="10 of 80 worlds"):
-        probe.read(given, NAMES, [0, 1, 2, 3])
+        probe.fit_probes(given, NAMES, [0, 1, 2, 3])
 
 
 @pytest.mark.parametrize("name", ["pendulum/swingup", "go1/hard"])
@@ -140,29 +141,29 @@ def test_worlds_that_fell_are_left_out():
 def test_what_a_policy_knows_is_what_it_acts_on(name, source):
     task = get_task(name)
     context = Context(source, history=0.2) if source != "none" else Context()
-    actor = Actor(Shape.of(task, (16,), True, context)).eval()
+    actor = Actor(ActorSpec.for_task(task, (16,), True, context)).eval()
     actor.normalize.mean += 0.3  # a normalizer that does something
     env, memory = Env(task, 3, seed=1, training=False), actor.memory(3)
     with torch.no_grad():
         for _ in range(4):
-            signals, before = actor.sees(env), memory
+            signals, before = actor.read_signals(env), memory
             target, memory = actor(signals, before)
             env.step(target)
-        known = probe.features(actor, signals, before, memory)
+        known = probe.policy_features(actor, signals, before, memory)
         observation, _ = actor.observe(signals, before)
     wanted = {"none": ["ticks"], "privileged": ["ticks", "estimate"]}.get(source, ["ticks", "memory", "estimate"])
     assert list(known) == wanted
-    assert torch.equal(known["ticks"], observation[:, : actor.seen])
-    sides = 2 if actor.shape.mirror else 1
+    assert torch.equal(known["ticks"], observation[:, : actor.history_size])
+    sides = 2 if actor.spec.mirror else 1
     if "estimate" in known:
-        assert known["estimate"].shape == (3, sides * context.size)
+        assert known["estimate"].shape == (3, sides * context.latent_size)
     if source in ("convolution", "recurrent"):
-        assert torch.equal(known["estimate"], observation[:, actor.seen :])
-        size = sides * context.hidden if source == "recurrent" else actor.shape.depth * actor.frame
+        assert torch.equal(known["estimate"], observation[:, actor.history_size :])
+        size = sides * context.hidden if source == "recurrent" else actor.spec.memory_frames * actor.frame_size
         assert known["memory"].shape == (3, size)
     if source == "privileged":
-        assert not torch.equal(known["estimate"], told_z(actor, observation))
-        assert torch.equal(known["estimate"], told_z(actor, actor.normalize(observation)))
+        assert not torch.equal(known["estimate"], teacher_latent(actor, observation))
+        assert torch.equal(known["estimate"], teacher_latent(actor, actor.normalize(observation)))
 
 
 def test_a_teacher_that_passes_on_what_it_is_told_can_be_read(tiny, monkeypatch):
@@ -173,7 +174,7 @@ def test_a_teacher_that_passes_on_what_it_is_told_can_be_read(tiny, monkeypatch)
     run = replace(run, task=replace(run.task, episode=0.3))
     names = run.belief.free().names
     actor = runs.load_actor(run)
-    monkeypatch.setattr(probe, "told_z", lambda actor, x: x[:, actor.seen : actor.seen + 2])
+    monkeypatch.setattr(probe, "teacher_latent", lambda actor, x: x[:, actor.history_size : actor.history_size + 2])
     monkeypatch.setattr(probe, "load_actor", lambda run: actor)
     found = probe.probe(run, 60, 3).probes["estimate"]
     space = run.task.robot.space
@@ -188,8 +189,8 @@ def full(*args):
 
 
 def test_a_probe_at_the_command_line(capsys, tiny, tmp_path, monkeypatch):
-    whole = probe.watch
-    monkeypatch.setattr(probe, "watch", lambda task, *rest: whole(replace(task, episode=0.4), *rest))
+    whole = probe.record_features
+    monkeypatch.setattr(probe, "record_features", lambda task, *rest: whole(replace(task, episode=0.4), *rest))
     code = main(["probe", str(tiny["student"]), "--worlds", "40", "--json", "-o", str(tmp_path / "p.png")])
     got = capsys.readouterr()
     assert code == 0, got.err
@@ -203,7 +204,7 @@ def test_a_probe_at_the_command_line(capsys, tiny, tmp_path, monkeypatch):
     assert told["worlds"] == {"asked": 40, "train": 28, "held_out": 12}
     assert len(told["run_hash"]) == len(told["belief_hash"]) == 64
     assert (tmp_path / "p.png").stat().st_size > 10_000
-    monkeypatch.setattr(figure, "bars", full)
+    monkeypatch.setattr(figure, "probe_figure", full)
     assert main(["probe", str(tiny["ppo-0"]), "--worlds", "40", "-o", str(tmp_path / "q.png")]) == 2
     out, err = capsys.readouterr()
     assert "the disk is full" in err
@@ -226,7 +227,7 @@ def test_a_probe_at_the_command_line(capsys, tiny, tmp_path, monkeypatch):
 )
 def test_bad_input_is_one_sentence_before_anything_is_simulated(capsys, tiny, tmp_path, monkeypatch, options, hint):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(probe, "watch", lambda *args: pytest.fail("simulated"))
+    monkeypatch.setattr(probe, "record_features", lambda *args: pytest.fail("simulated"))
     get_task("pendulum/swingup").robot.prior.nominal().save(tmp_path / "fixed.json")
     code = main(["probe", *(str(tiny["ppo-0"]) if o == "RUN" else o for o in options)])
     err = capsys.readouterr().err

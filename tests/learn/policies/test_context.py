@@ -8,46 +8,46 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.errors import BadInput
-from isthmus.learn import export as export_module
+from isthmus.core.errors import BadInput
 from isthmus.learn import runs
-from isthmus.learn.actor import Actor, Shape, forget
-from isthmus.learn.context import Context, Recurrent
-from isthmus.learn.export import export
-from isthmus.learn.mirror import reflection
-from isthmus.tasks import get_task
+from isthmus.learn.policies import export as export_module
+from isthmus.learn.policies.actor import Actor, ActorSpec, reset_memory
+from isthmus.learn.policies.context import Context, RecurrentHistory
+from isthmus.learn.policies.export import export
+from isthmus.learn.policies.symmetry import reflection
+from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.env import Env
 from isthmus.tasks.task import privileged_signals
 
-FOUND = [Context("convolution", 4, 16, 0.3), Context("recurrent", 4, 16), Context("recurrent", 4, 16, every=3)]
-FOUND += [Context("convolution", 4, 16, 0.3, every=4)]
+FOUND = [Context("convolution", 4, 16, 0.3), Context("recurrent", 4, 16), Context("recurrent", 4, 16, update_ticks=3)]
+FOUND += [Context("convolution", 4, 16, 0.3, update_ticks=4)]
 
 
 def shaken(context: Context, name: str = "go1/walk", mirrored: bool = True, size: float = 0.2) -> Actor:
     """A policy whose weights and statistics are far from where they start."""
     torch.manual_seed(0)
-    actor = Actor(Shape.of(get_task(name), (16,), mirrored, context)).eval()
+    actor = Actor(ActorSpec.for_task(get_task(name), (16,), mirrored, context)).eval()
     g = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for p in actor.parameters():
             p.add_(size * torch.randn(p.shape, generator=g))
-        x = 0.3 + torch.randn(50, actor.inputs, generator=g) * (0.3 + torch.rand(actor.inputs, generator=g))
+        x = 0.3 + torch.randn(50, actor.observation_size, generator=g) * (0.3 + torch.rand(actor.observation_size, generator=g))
         actor.normalize.update(x, actor.net.reflect if mirrored else None)
         if actor.estimator is not None:
-            frames, phi = 0.3 + torch.randn(50, actor.frame, generator=g), actor.estimator
+            frames, phi = 0.3 + torch.randn(50, actor.frame_size, generator=g), actor.estimator
             reflect = (lambda f: f[:, phi.order] * phi.signs) if mirrored else None
-            phi.normalize.update(frames * (0.3 + torch.rand(actor.frame, generator=g)), reflect)
+            phi.normalize.update(frames * (0.3 + torch.rand(actor.frame_size, generator=g)), reflect)
     return actor
 
 
 def drive(actor: Actor, ticks: int, n: int = 3, seed: int = 2, mirror: bool = False, start: float = 0.0):
     """Targets and memories under signals that wander; with `mirror` all of it as in a mirror."""
     task, g = get_task("go1/walk"), torch.Generator().manual_seed(seed)
-    walk = {s.name: torch.zeros(n, s.size) for s in actor.shape.signals}
+    walk = {s.name: torch.zeros(n, s.size) for s in actor.spec.signals}
     memory = actor.memory(n) | {"phase": torch.full((n, 1), start)}
     for _ in range(ticks):
         walk = {k: 0.8 * v + 0.3 * torch.randn(v.shape, generator=g) for k, v in walk.items()}
-        signals = {s.name: image(walk[s.name], s, task.robot.mirror) if mirror else walk[s.name] for s in actor.shape.signals}
+        signals = {s.name: image(walk[s.name], s, task.robot.mirror) if mirror else walk[s.name] for s in actor.spec.signals}
         with torch.no_grad():
             target, memory = actor(signals, memory)
         yield target, memory
@@ -64,18 +64,20 @@ def image(x: torch.Tensor, signal, mirror) -> torch.Tensor:
 def test_a_policy_that_finds_out_treats_mirrored_histories_as_mirror_images(context):
     actor, task = shaken(context), get_task("go1/walk")
     for (here, _), (there, _) in zip(drive(actor, 30), drive(actor, 30, mirror=True, start=0.5), strict=True):
-        want = image(here, actor.shape.target, task.robot.mirror)
+        want = image(here, actor.spec.target, task.robot.mirror)
         assert torch.allclose(there, want, atol=1e-4)
     assert (here - actor.default).abs().max() > 0.01
 
 
 def test_a_teacher_treats_a_mirrored_world_as_a_mirror_image():
     actor, task = shaken(Context("privileged", 4, 16)), get_task("go1/walk")
-    parts = actor.shape.parts() * actor.shape.policy.history + [(list(s.labels), s.name) for s in actor.shape.told]
+    parts = actor.spec.observation_labels() * actor.spec.policy.history + [
+        (list(s.labels), s.name) for s in actor.spec.privileged
+    ]
     r = reflection(parts, task.robot.mirror)
-    x = torch.randn(20, actor.inputs, generator=torch.Generator().manual_seed(3))
+    x = torch.randn(20, actor.observation_size, generator=torch.Generator().manual_seed(3))
     there = actor.act(x[:, list(r.order)] * torch.tensor(r.signs))
-    assert torch.allclose(there, image(actor.act(x), actor.shape.target, task.robot.mirror), atol=1e-5)
+    assert torch.allclose(there, image(actor.act(x), actor.spec.target, task.robot.mirror), atol=1e-5)
 
 
 def test_only_a_teacher_depends_on_what_no_sensor_measures():
@@ -84,7 +86,7 @@ def test_only_a_teacher_depends_on_what_no_sensor_measures():
     for source in ("none", "privileged", "convolution", "recurrent"):
         actor = shaken(Context(source, 4, 16, 0.3))
         env = Env(task, 2, seed=0, training=False, e=np.tile(task.robot.space.nominal, (2, 1)))
-        first = actor.sees(env)
+        first = actor.read_signals(env)
         second = {k: v + 0.3 if k == "e" else v for k, v in first.items()}
         with torch.no_grad():
             a, b = (actor(signals, actor.memory(2))[0] for signals in (first, second))
@@ -97,23 +99,23 @@ def test_what_a_teacher_is_told_is_the_disturbance_and_e():
     env = Env(task, 5, seed=1)
     told = env.privileged()
     assert [(s.name, s.size) for s in privileged_signals(task)] == [(k, v.shape[1]) for k, v in told.items()]
-    assert torch.allclose(told["e"], torch.from_numpy(task.robot.space.unit(env.engine.e) * 2 - 1).float())
-    steady = torch.from_numpy(np.linalg.norm(env.disturber.steady, axis=1) / env.disturber.mass).float()
+    assert torch.allclose(told["e"], torch.from_numpy(task.robot.space.unit(env.sim.e) * 2 - 1).float())
+    steady = torch.from_numpy(np.linalg.norm(env.disturbances.steady, axis=1) / env.disturbances.mass).float()
     assert torch.allclose(told["force"].norm(dim=1), steady, atol=1e-5)
     assert told["force"].abs().max() > 0
     env.step(env.default.repeat(5, 1))
-    weight = torch.from_numpy(np.linalg.norm(env.disturber.force, axis=1) / env.disturber.mass).float()
+    weight = torch.from_numpy(np.linalg.norm(env.disturbances.force, axis=1) / env.disturbances.mass).float()
     assert torch.allclose(env.privileged()["force"].norm(dim=1), weight, atol=1e-5)
     assert weight.max() > 0
 
 
-@pytest.mark.parametrize("context", [c for c in FOUND if c.every > 1], ids=str)
+@pytest.mark.parametrize("context", [c for c in FOUND if c.update_ticks > 1], ids=str)
 def test_an_estimate_holds_between_its_ticks(context):
     actor = shaken(context)
-    estimates = [memory["z"].clone() for _, memory in drive(actor, 3 * context.every)]
+    estimates = [memory["z"].clone() for _, memory in drive(actor, 3 * context.update_ticks)]
     for t, z in enumerate(estimates):
         same = torch.equal(z, estimates[t - 1]) if t else False
-        assert same == (t % context.every != 0)
+        assert same == (t % context.update_ticks != 0)
 
 
 def test_a_window_forgets_what_is_older_and_a_memory_does_not():
@@ -121,8 +123,8 @@ def test_a_window_forgets_what_is_older_and_a_memory_does_not():
     for context, remembers in ((Context("convolution", 4, 16, 0.2), False), (Context("recurrent", 4, 16), True)):
         actor = shaken(context)
         g = torch.Generator().manual_seed(5)
-        frames = torch.randn(1, 30, actor.frame, generator=g)
-        other = torch.cat([torch.randn(1, 20, actor.frame, generator=g), frames[:, 20:]], dim=1)
+        frames = torch.randn(1, 30, actor.frame_size, generator=g)
+        other = torch.cat([torch.randn(1, 20, actor.frame_size, generator=g), frames[:, 20:]], dim=1)
         phi = actor.estimator
         out = []
         for past in (frames, other):
@@ -136,7 +138,7 @@ def test_a_window_forgets_what_is_older_and_a_memory_does_not():
 
 def test_a_recurrent_memory_is_torchs_own_gated_unit():
     torch.manual_seed(0)
-    ours = Recurrent(6, Context("recurrent", 3, 5))
+    ours = RecurrentHistory(6, Context("recurrent", 3, 5))
     theirs = torch.nn.GRUCell(5, 5)
     with torch.no_grad():
         # torch's update gate keeps where ours renews.
@@ -157,8 +159,8 @@ def test_a_recurrent_memory_is_torchs_own_gated_unit():
 def test_worlds_do_not_mix_and_forgetting_starts_anew(context):
     actor = shaken(context)
     *_, (_, memory) = drive(actor, 12)
-    forget(memory, torch.tensor([True, False, False]))
-    signals = {s.name: torch.ones(3, s.size) for s in actor.shape.signals}
+    reset_memory(memory, torch.tensor([True, False, False]))
+    signals = {s.name: torch.ones(3, s.size) for s in actor.spec.signals}
     with torch.no_grad():
         target, _ = actor(signals, {k: v.clone() for k, v in memory.items()})
         fresh, _ = actor({k: v[:1] for k, v in signals.items()}, actor.memory(1))
@@ -171,7 +173,7 @@ def test_worlds_do_not_mix_and_forgetting_starts_anew(context):
 @pytest.mark.parametrize("context", [FOUND[0], FOUND[2]], ids=str)
 def test_the_controller_of_a_policy_that_finds_out_equals_it_tick_by_tick(context, tmp_path, monkeypatch):
     actor, task = shaken(context), get_task("go1/walk")
-    plan = runs.Plan("go1/walk", "student", context=context)
+    plan = runs.RunConfig("go1/walk", "student", context=context)
     run = runs.create(tmp_path / "run", plan, task, task.robot.prior)
     monkeypatch.setattr(export_module, "TICKS", 80)
     found = export(run, actor, tmp_path / "a.controller")
@@ -180,7 +182,7 @@ def test_the_controller_of_a_policy_that_finds_out_equals_it_tick_by_tick(contex
 
 def test_a_teacher_cannot_be_exported(tmp_path):
     task = get_task("go1/walk")
-    run = runs.create(tmp_path / "run", runs.Plan("go1/walk", "teacher"), task, task.robot.prior)
+    run = runs.create(tmp_path / "run", runs.RunConfig("go1/walk", "teacher"), task, task.robot.prior)
     with pytest.raises(BadInput, match="is a teacher: no robot can tell it e"):
         export(run, shaken(Context("privileged", 4, 16)), tmp_path / "a.controller")
     assert not (tmp_path / "a.controller").exists()
@@ -195,10 +197,10 @@ def test_a_teacher_cannot_be_exported(tmp_path):
 )
 def test_a_history_must_fit_between_two_ticks_and_an_episode(change, says):
     with pytest.raises(BadInput, match=says):
-        Shape.of(get_task("go1/walk"), (8,), context=replace(Context("convolution"), **change))
+        ActorSpec.for_task(get_task("go1/walk"), (8,), context=replace(Context("convolution"), **change))
 
 
-@pytest.mark.parametrize("change", [{"history": -1.0}, {"history": float("nan")}, {"every": 0}, {"size": 0}])
+@pytest.mark.parametrize("change", [{"history": -1.0}, {"history": float("nan")}, {"update_ticks": 0}, {"latent_size": 0}])
 def test_a_context_without_sense_is_refused(change):
     with pytest.raises(BadInput, match=r"context|history"):
         Context("recurrent", **change)

@@ -8,30 +8,33 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.data.contract import Law
+from isthmus.data.contract import AffineFeedback
 from isthmus.deploy.controller import Controller
-from isthmus.learn import export, runs
-from isthmus.learn.actor import Actor, Shape, forget
-from isthmus.learn.context import Context
-from isthmus.learn.law import Linear
-from isthmus.learn.mirror import reflection
-from isthmus.learn.runs import Base, Plan
-from isthmus.sim.reality.virtual import level_target
-from isthmus.tasks import get_task
+from isthmus.learn import runs
+from isthmus.learn.policies import export
+from isthmus.learn.policies.actor import Actor, ActorSpec, reset_memory
+from isthmus.learn.policies.context import Context
+from isthmus.learn.policies.linear_controller import LinearController
+from isthmus.learn.policies.symmetry import reflection
+from isthmus.learn.runs import BaseController, RunConfig
+from isthmus.sim.reality.virtual_robot import level_target
+from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.env import Env
 from support.short_training import PENDULUM, SMALL
 
 
-def flying() -> Law:
+def flying() -> AffineFeedback:
     """The levelling law of the crazyflie, and a pull towards the commanded place."""
     level = get_task("crazyflie/hover").robot.contract.safety.level
     assert level is not None
     up = ((0.0, 0.0, 0.02),) * 4
     down = ((0.0, 0.0, -0.02),) * 4
-    return Law(level.constant, {**level.gains, "quat:gravity": ((0.0, 0.0, 0.001),) * 4, "command": up, "position": down})
+    return AffineFeedback(
+        level.constant, {**level.gains, "quat:gravity": ((0.0, 0.0, 0.001),) * 4, "command": up, "position": down}
+    )
 
 
-def lively(shape: Shape, seed: int = 0) -> Actor:
+def lively(shape: ActorSpec, seed: int = 0) -> Actor:
     """An actor whose actions depend on all that it sees."""
     torch.manual_seed(seed)
     actor = Actor(shape).eval()
@@ -42,21 +45,23 @@ def lively(shape: Shape, seed: int = 0) -> Actor:
     return actor
 
 
-def on_top(name: str, base: Law | Actor, still: bool = True, share: float = 0.5) -> Actor:
+def on_top(name: str, base: AffineFeedback | Actor, still: bool = True, share: float = 0.5) -> Actor:
     """A residual actor with the base's weights; `still` has the network as training begins."""
-    shape = Shape.of(get_task(name), (16,), base=base if isinstance(base, Law) else base.shape, share=share)
+    shape = ActorSpec.for_task(
+        get_task(name), (16,), base=base if isinstance(base, AffineFeedback) else base.spec, residual_scale=share
+    )
     actor = Actor(shape).eval() if still else lively(shape, seed=1)
     if isinstance(base, Actor):
         actor.base.load_state_dict(base.state_dict())
     return actor
 
 
-def bases(name: str) -> list[Law | Actor]:
+def bases(name: str) -> list[AffineFeedback | Actor]:
     task = get_task(name)
     if name == "pendulum/swingup":
-        finds_out = Context("recurrent", size=3, hidden=8, every=3)
-        return [PENDULUM, lively(Shape.of(task, (16,), context=finds_out))]
-    policy = lively(Shape.of(task, (16,)))
+        finds_out = Context("recurrent", latent_size=3, hidden=8, update_ticks=3)
+        return [PENDULUM, lively(ActorSpec.for_task(task, (16,), context=finds_out))]
+    policy = lively(ActorSpec.for_task(task, (16,)))
     return [flying(), policy] if name == "crazyflie/hover" else [policy, on_top(name, policy, still=False)]
 
 
@@ -64,7 +69,7 @@ CASES = [(name, kind) for name in ("pendulum/swingup", "crazyflie/hover", "go1/w
 
 
 @pytest.fixture(params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
-def case(request) -> tuple[str, Law | Actor]:
+def case(request) -> tuple[str, AffineFeedback | Actor]:
     """A law, a policy with a gait, with reflexes or with a memory, and a policy that is itself a residual."""
     name, kind = request.param
     return name, bases(name)[kind]
@@ -78,7 +83,10 @@ def test_before_it_learns_a_residual_is_its_base_over_episodes(case):
     """Also through falls and new episodes, and with the base's own history, gait, reflexes and estimates."""
     name, base = case
     task = replace(get_task(name), episode=0.6)
-    actor, alone = on_top(name, base), Linear(base, task.robot.contract.target) if isinstance(base, Law) else base
+    actor, alone = (
+        on_top(name, base),
+        LinearController(base, task.robot.contract.target) if isinstance(base, AffineFeedback) else base,
+    )
     env = Env(task, 5, seed=3)
     memory, own = actor.memory(5), alone.memory(5)
     moved, ends = [], 0
@@ -89,9 +97,9 @@ def test_before_it_learns_a_residual_is_its_base_over_episodes(case):
         assert torch.equal(target, wanted)
         moved.append(target)
         step = env.step(target)
-        done = step.failed | step.timed_out
-        forget(memory, done)
-        forget(own, done)
+        done = step.terminated | step.timed_out
+        reset_memory(memory, done)
+        reset_memory(own, done)
         ends += int(done.sum())
     assert torch.stack(moved).std(0).min() > 1e-3
     assert ends >= 5
@@ -101,7 +109,7 @@ def test_the_base_has_its_own_memory_under_its_name(case):
     name, base = case
     actor = on_top(name, base)
     below = {k.removeprefix("base."): v.shape for k, v in actor.memory(3).items() if k.startswith("base.")}
-    assert below == ({} if isinstance(base, Law) else {k: v.shape for k, v in base.memory(3).items()})
+    assert below == ({} if isinstance(base, AffineFeedback) else {k: v.shape for k, v in base.memory(3).items()})
     assert all(not v.any() for v in actor.memory(3).values())
     assert not any(p.requires_grad for p in actor.base.parameters())
 
@@ -115,8 +123,8 @@ def test_a_correction_stays_within_its_share_of_the_reach(share):
         signals = Env(task, 4, seed=0).signals()
         _, memory = actor.observe(signals, actor.memory(4))
         policy, target = task.policy, task.robot.contract.target
-        mix = np.abs(policy.mix).sum(1) if policy.mix else np.ones(target.size)
-        most = torch.tensor(share * policy.reach * policy.clip * mix, dtype=torch.float32)
+        mix = np.abs(policy.mixer).sum(1) if policy.mixer else np.ones(target.size)
+        most = torch.tensor(share * policy.action_scale * policy.action_clip * mix, dtype=torch.float32)
         for action in (99.0 * torch.ones(4, target.size), 99.0 * torch.randn(4, target.size)):
             got = actor.target(action, memory)
             assert ((got - memory["base_target"]).abs() <= most + 1e-6).all()
@@ -130,8 +138,8 @@ def test_the_policy_sees_what_its_base_asks_for(case):
     task, actor = get_task(name), on_top(name, base, still=False)
     signals = Env(task, 4, seed=1).signals()
     observation, memory = actor.observe(signals, actor.memory(4))
-    m = actor.shape.target.size
-    seen = observation.view(4, -1, actor.frame)[:, -1, -2 * m : -m]
+    m = actor.spec.target.size
+    seen = observation.view(4, -1, actor.frame_size)[:, -1, -2 * m : -m]
     assert torch.equal(seen, memory["base_target"] - torch.tensor(task.robot.default))
     other = dict(memory) | {"base_target": memory["base_target"] * 0}
     assert not torch.equal(actor.target(actor.act(observation), memory), actor.target(actor.act(observation), other))
@@ -154,10 +162,10 @@ def test_a_residual_treats_a_mirror_image_as_a_mirror_image(name):
         if key.endswith("phase"):
             there[key] += 0.5
     g = torch.Generator().manual_seed(5)
-    target = actor.shape.target
+    target = actor.spec.target
     for _ in range(6):
-        signals = {s.name: torch.randn(6, s.size, generator=g) for s in actor.shape.signals}
-        other = {s.name: image(signals[s.name], s.labels, s.name, mirror) for s in actor.shape.signals}
+        signals = {s.name: torch.randn(6, s.size, generator=g) for s in actor.spec.signals}
+        other = {s.name: image(signals[s.name], s.labels, s.name, mirror) for s in actor.spec.signals}
         if name == "pendulum/swingup":
             other = {k: -v for k, v in signals.items()}
         elif "quat" in other:
@@ -173,7 +181,7 @@ def test_a_law_is_that_of_the_robots_damping_mode():
     """The same targets as the virtual robot's, also for -q instead of q."""
     contract = get_task("crazyflie/hover").robot.contract
     law = contract.safety.level
-    module, rng = Linear(law, replace(contract.target, low=(), high=())), np.random.default_rng(0)
+    module, rng = LinearController(law, replace(contract.target, low=(), high=())), np.random.default_rng(0)
     signals = {s.name: rng.normal(size=(50, s.size)) for s in contract.signals}
     got, _ = module({k: torch.tensor(v, dtype=torch.float32) for k, v in signals.items()}, {})
     want = np.stack([level_target(law, {k: v[i] for k, v in signals.items()}) for i in range(50)])
@@ -190,8 +198,10 @@ def test_a_residual_exports_as_one_graph(tmp_path, monkeypatch, kind):
     name = "crazyflie/hover" if kind == "law" else "pendulum/swingup"
     task, base = get_task(name), bases(name)[kind == "policy"]
     actor = on_top(name, base, still=False)
-    below = Base(law=base) if isinstance(base, Law) else Base(plan=Plan(name, settings=SMALL))
-    run = runs.create(tmp_path / "run", Plan(name, settings=SMALL, base=below), task, task.robot.prior)
+    below = (
+        BaseController(law=base) if isinstance(base, AffineFeedback) else BaseController(config=RunConfig(name, settings=SMALL))
+    )
+    run = runs.create(tmp_path / "run", RunConfig(name, settings=SMALL, base=below), task, task.robot.prior)
     monkeypatch.setattr(export, "TICKS", 60)
     checked = export.export(run, actor, tmp_path / "a.controller")
     assert 0 < checked["worst"] <= export.TOLERANCE

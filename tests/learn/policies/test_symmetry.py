@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.errors import BadInput
-from isthmus.learn.actor import Actor, Shape
-from isthmus.learn.mirror import reflected_label, reflection
+from isthmus.core.errors import BadInput
+from isthmus.learn.policies.actor import Actor, ActorSpec
+from isthmus.learn.policies.symmetry import mirrored_label, reflection
 from isthmus.robots.go1 import JOINTS, go1
-from isthmus.sim.engine import Engine
 from isthmus.sim.robot import Mirror, Robot
-from isthmus.tasks import TASKS, get_task
+from isthmus.sim.simulation import Simulation
+from isthmus.tasks.catalogue import TASKS, get_task
 from isthmus.tasks.env import Env
 from isthmus.world.inertia import quat_to_mat
 
@@ -80,7 +80,11 @@ def a_pair_of_starts(robot: Robot, rng: np.random.Generator, height: float) -> t
 def test_reflecting_twice_changes_nothing(name):
     task = get_task(name)
     mirror, env = task.robot.mirror, Env(task, 1)
-    for parts in (Shape.of(task).parts(), env.critic_labels(), [(list(task.robot.contract.target.labels), "target")]):
+    for parts in (
+        ActorSpec.for_task(task).observation_labels(),
+        env.critic_labels(),
+        [(list(task.robot.contract.target.labels), "target")],
+    ):
         r = reflection(parts, mirror)
         order, signs = np.array(r.order), np.array(r.signs)
         assert (order[order] == np.arange(len(order))).all()
@@ -89,9 +93,9 @@ def test_reflecting_twice_changes_nothing(name):
 
 def test_labels_change_sides():
     mirror = go1().mirror
-    assert reflected_label("FL_hip", mirror) == "FR_hip"
-    assert reflected_label("encoder_offset_RR_calf", mirror) == "encoder_offset_RL_calf"
-    assert reflected_label("payload", mirror) == "payload"
+    assert mirrored_label("FL_hip", mirror) == "FR_hip"
+    assert mirrored_label("encoder_offset_RR_calf", mirror) == "encoder_offset_RL_calf"
+    assert mirrored_label("payload", mirror) == "payload"
     with pytest.raises(BadInput, match="FR_hip"):
         reflection([(["FL_hip"], "joint_pos")], mirror)
 
@@ -104,17 +108,17 @@ def test_a_policy_treats_a_mirror_image_as_a_mirror_image(name):
     """Also after the statistics of the observations were gathered on one side only."""
     task = get_task(name)
     torch.manual_seed(0)
-    actor = Actor(Shape.of(task, (16,)))
+    actor = Actor(ActorSpec.for_task(task, (16,)))
     g = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for p in actor.net.parameters():
             p.add_(0.1 * torch.randn(p.shape, generator=g))
-        r = reflection(actor.shape.parts() * actor.shape.policy.history, task.robot.mirror)
+        r = reflection(actor.spec.observation_labels() * actor.spec.policy.history, task.robot.mirror)
         reflect = lambda x: x[:, list(r.order)] * torch.tensor(r.signs)
         x = torch.randn(200, len(r.order), generator=g) * torch.rand(len(r.order), generator=g) * 3 + 0.5
         actor.normalize.update(x, actor.net.reflect)
         assert torch.allclose(reflect(actor.normalize(x)), actor.normalize(reflect(x)), atol=1e-5)
-        want = image_of(actor.act(x), actor.shape.action(), task)
+        want = image_of(actor.act(x), actor.spec.action_labels(), task)
         assert torch.allclose(actor.act(reflect(x)), want, atol=1e-5)
         assert want.abs().max() > 0.01
 
@@ -122,12 +126,12 @@ def test_a_policy_treats_a_mirror_image_as_a_mirror_image(name):
 @pytest.mark.parametrize("name", MIRRORED)
 def test_without_symmetry_the_network_is_free(name):
     task = get_task(name)
-    assert Shape.of(task, (16,), mirrored=False).mirror is None
+    assert ActorSpec.for_task(task, (16,), symmetric=False).mirror is None
     torch.manual_seed(0)
-    actor = Actor(Shape.of(task, (16,), mirrored=False))
-    r = reflection(actor.shape.parts() * actor.shape.policy.history, task.robot.mirror)
-    out = reflection([actor.shape.action()], task.robot.mirror)
-    x = torch.randn(20, actor.inputs, generator=torch.Generator().manual_seed(0))
+    actor = Actor(ActorSpec.for_task(task, (16,), symmetric=False))
+    r = reflection(actor.spec.observation_labels() * actor.spec.policy.history, task.robot.mirror)
+    out = reflection([actor.spec.action_labels()], task.robot.mirror)
+    x = torch.randn(20, actor.observation_size, generator=torch.Generator().manual_seed(0))
     image = actor.act(x[:, list(r.order)] * torch.tensor(r.signs))
     assert not torch.allclose(image, actor.act(x)[:, list(out.order)] * torch.tensor(out.signs), atol=1e-4)
 
@@ -141,28 +145,28 @@ def image_of(x: torch.Tensor, part, task) -> torch.Tensor:
 def test_mirrored_actions_are_mirrored_targets(name):
     """A rhythm under the policy is half a cycle later on the other side."""
     task = get_task(name)
-    actor = Actor(Shape.of(task, (16,)))
-    m = actor.shape.target.size
+    actor = Actor(ActorSpec.for_task(task, (16,)))
+    m = actor.spec.target.size
     action = torch.randn(30, m, generator=torch.Generator().manual_seed(2))
     memory = actor.memory(30)
     if "phase" in memory:
         memory |= {"phase": torch.linspace(0, 0.99, 30)[:, None], "gate": torch.ones(30, 1)}
     other = memory | ({"phase": memory["phase"] + 0.5} if "phase" in memory else {})
-    there = actor.target(image_of(action, actor.shape.action(), task), other)
-    here = image_of(actor.target(action, memory), (list(actor.shape.target.labels), "target"), task)
+    there = actor.target(image_of(action, actor.spec.action_labels(), task), other)
+    here = image_of(actor.target(action, memory), (list(actor.spec.target.labels), "target"), task)
     assert torch.allclose(there, here, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [n for n in MIRRORED if get_task(n).policy.reflexes])
+@pytest.mark.parametrize("name", [n for n in MIRRORED if get_task(n).policy.feedback])
 def test_the_reflex_to_a_mirrored_signal_is_the_mirrored_reflex(name):
     task = get_task(name)
-    actor = Actor(Shape.of(task, (16,)))
+    actor = Actor(ActorSpec.for_task(task, (16,)))
     g = torch.Generator().manual_seed(3)
-    signals = {s.name: torch.randn(40, s.size, generator=g) for s in actor.shape.signals}
-    other = {s.name: image_of(signals[s.name], (list(s.labels), s.name), task) for s in actor.shape.signals}
+    signals = {s.name: torch.randn(40, s.size, generator=g) for s in actor.spec.signals}
+    other = {s.name: image_of(signals[s.name], (list(s.labels), s.name), task) for s in actor.spec.signals}
     _, memory = actor.observe(signals, actor.memory(40))
     _, there = actor.observe(other, actor.memory(40))
-    assert torch.allclose(there["reflex"], image_of(memory["reflex"], actor.shape.action(), task), atol=1e-4)
+    assert torch.allclose(there["reflex"], image_of(memory["reflex"], actor.spec.action_labels(), task), atol=1e-4)
     assert memory["reflex"].abs().max() > 0.1
 
 
@@ -180,10 +184,10 @@ def converged(spec: mujoco.MjSpec) -> None:
 def test_a_mirrored_world_moves_as_the_mirror_image(name, height, targets):
     robot = even(next(make().robot for task, make in TASKS.items() if task.startswith(f"{name}/")))
     rng = np.random.default_rng(3)
-    engine = Engine(robot, 2, edit=converged)
+    engine = Simulation(robot, 2, edit=converged)
     e = a_pair_of_worlds(robot, rng)
-    engine.apply(e, engine.all)
-    engine.reset(engine.all, *a_pair_of_starts(robot, rng, height))
+    engine.apply(e, engine.all_ids)
+    engine.reset(engine.all_ids, *a_pair_of_starts(robot, rng, height))
     labels = robot.contract.target.labels
     for _ in range(15):
         u = targets(robot, rng, 1)[0]
@@ -196,23 +200,23 @@ def test_a_mirrored_world_moves_as_the_mirror_image(name, height, targets):
 @pytest.mark.parametrize("name", sorted(set(MIRRORED) - {"go1/terrain"}))
 def test_observation_and_critic_of_a_mirrored_world_are_the_mirror_images(name):
     task = get_task(name)
-    task = replace(task, robot=even(task.robot), failures=())
+    task = replace(task, robot=even(task.robot), terminations=())
     robot, rng = task.robot, np.random.default_rng(4)
     e = a_pair_of_worlds(robot, rng)
     env = Env(task, 2, training=False, e=e)
-    env.disturber.config = task.disturbance.scaled(0.0)
-    env.disturber.reset(env.engine.all)
-    env.engine.reset(env.engine.all, *a_pair_of_starts(robot, rng, 1.0))
+    env.disturbances.config = task.disturbance.scaled(0.0)
+    env.disturbances.reset(env.sim.all_ids)
+    env.sim.reset(env.sim.all_ids, *a_pair_of_starts(robot, rng, 1.0))
     if task.command is not None:
         signal = task.command.signal
         command = rng.uniform(signal.low, signal.high)
         env.command = torch.tensor(np.stack([command, swap(command, signal.labels, signal.name, robot.mirror)])).float()
-    actor = Actor(Shape.of(task, (8,)))
+    actor = Actor(ActorSpec.for_task(task, (8,)))
     memory = actor.memory(2)
     if "phase" in memory:
         memory["phase"][1] = 0.5
-    parts = actor.shape.parts() * actor.shape.policy.history
-    labels, kind = actor.shape.action()
+    parts = actor.spec.observation_labels() * actor.spec.policy.history
+    labels, kind = actor.spec.action_labels()
     for _ in range(6):
         observation, memory = actor.observe(env.signals(), memory)
         r = reflection(parts, robot.mirror)

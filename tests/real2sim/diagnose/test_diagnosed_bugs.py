@@ -12,22 +12,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from isthmus.data.contract import Law, Signal
+from isthmus.data.contract import AffineFeedback, Signal
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
-from isthmus.diagnose.noise import noises, quietest
-from isthmus.diagnose.whole import Diagnosis, diagnose
-from isthmus.diagnose.wiring import wiring
-from isthmus.gap.answers import answers, told
-from isthmus.gap.closed import stretches
-from isthmus.gap.tracks import tracks
-from isthmus.identify.plant import lived, record, waves
+from isthmus.real2sim.diagnose.diagnose import Diagnosis, diagnose
+from isthmus.real2sim.diagnose.sensor_noise import quiet_noise, signal_noises
+from isthmus.real2sim.diagnose.wiring_evidence import remapping_evidence
+from isthmus.real2sim.measure.closed_loop import controlled_stretches
+from isthmus.real2sim.measure.command_response import command_responses, dead_zone_sentences
+from isthmus.real2sim.prepare.tracks import to_tracks
 from isthmus.robots import get_robot
-from isthmus.robots.ranges import factor
-from isthmus.sim.engine import Engine
+from isthmus.robots.parameters import factor
 from isthmus.sim.reality import Reality
-from isthmus.sim.reality.engine import RealEngine
-from isthmus.sim.robot import Motors, Robot
+from isthmus.sim.reality.simulation import RealSimulation
+from isthmus.sim.robot import MotorParams, Robot
+from isthmus.sim.simulate_recording import random_multisine, record_engine, record_targets
+from isthmus.sim.simulation import Simulation
 from isthmus.world import Belief, Space
 from support.recordings import commanded, following
 
@@ -44,8 +44,8 @@ def driver(robot: Robot, controller: Controller) -> Callable[[int, np.ndarray], 
 def recorded(robot: Robot, controller: Controller, seconds: float = SECONDS, **tables) -> Episode:
     """What a robot that differs from its model as the tables say records."""
     tick = 1.0 / robot.contract.rate
-    engine = RealEngine(robot, Reality.from_dict({"robot": robot.name, **tables}), 1, threads=1, tick=tick)
-    return lived(engine, driver(robot, controller), round(seconds / tick), np.random.default_rng(1))
+    engine = RealSimulation(robot, Reality.from_dict({"robot": robot.name, **tables}), 1, threads=1, tick=tick)
+    return record_engine(engine, driver(robot, controller), round(seconds / tick), np.random.default_rng(1))
 
 
 def explained(robot: Robot, controller: Controller, episode: Episode) -> Diagnosis:
@@ -55,8 +55,10 @@ def explained(robot: Robot, controller: Controller, episode: Episode) -> Diagnos
 @pytest.fixture(scope="module")
 def swing(tmp_path_factory) -> Controller:
     """Waves on a pendulum."""
-    law = Law((0.0,), {"joint_pos": ((0.0,),), "joint_vel": ((0.0,),)})
-    return following(PENDULUM, waves(PENDULUM, SECONDS, 3, 0.4), law, tmp_path_factory.mktemp("swing") / "a.controller")
+    law = AffineFeedback((0.0,), {"joint_pos": ((0.0,),), "joint_vel": ((0.0,),)})
+    return following(
+        PENDULUM, random_multisine(PENDULUM, SECONDS, 3, 0.4), law, tmp_path_factory.mktemp("swing") / "a.controller"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +67,8 @@ def hover(tmp_path_factory) -> Controller:
     level = CRAZYFLIE.contract.safety.level
     assert level is not None
     down = ((0.0, 0.0, -0.02),) * 4
-    law = Law(tuple(c + 0.02 * 1.5 for c in level.constant), {**level.gains, "position": down, "velocity": down})
-    wave = 0.1 * (waves(CRAZYFLIE, SECONDS, 3, 0.4) - np.array(CRAZYFLIE.default))
+    law = AffineFeedback(tuple(c + 0.02 * 1.5 for c in level.constant), {**level.gains, "position": down, "velocity": down})
+    wave = 0.1 * (random_multisine(CRAZYFLIE, SECONDS, 3, 0.4) - np.array(CRAZYFLIE.default))
     return following(CRAZYFLIE, wave, law, tmp_path_factory.mktemp("hover") / "a.controller")
 
 
@@ -76,9 +78,9 @@ def hover(tmp_path_factory) -> Controller:
 @pytest.mark.slow
 def test_a_gyroscope_in_another_frame_is_what_explains_a_flight_best(hover):
     episode = recorded(CRAZYFLIE, hover, faults={"frames": {"gyro": "world"}})
-    found = tracks([episode], CRAZYFLIE.contract, 1.0 / CRAZYFLIE.contract.rate)
-    best = wiring(CRAZYFLIE, found, CRAZYFLIE.prior.median(), threads=1)[0]
-    assert best.mistake.text == "gyro is in the frame of the world instead of the body"
+    found = to_tracks([episode], CRAZYFLIE.contract, 1.0 / CRAZYFLIE.contract.rate)
+    best = remapping_evidence(CRAZYFLIE, found, CRAZYFLIE.prior.median(), threads=1)[0]
+    assert best.remapping.text == "gyro is in the frame of the world instead of the body"
 
 
 @pytest.mark.slow
@@ -102,7 +104,7 @@ def test_a_delay_that_training_never_saw_is_diagnosed_with_its_length(swing):
     why = explained(PENDULUM, swing, recorded(PENDULUM, swing, params={"action_delay": planted}))
     assert why.verdict is not None
     assert why.verdict.cause == "outside"
-    clue = why.verdict.hypotheses[0].clue
+    clue = why.verdict.ranked_causes[0].explanation
     assert clue is not None
     assert clue.name in ("action_delay", "sensor_delay")
     assert clue.value is not None
@@ -132,14 +134,14 @@ def servo() -> Robot:
     ]
     space = Space((*kept, *(r.param for r in ranges)))
     known = {p.name: PENDULUM.prior.interval(p.name, 1.0) for p in kept}
-    prior = Belief.over(space, known | {r.param.name: r.prior for r in ranges if r.prior})
+    prior = Belief.from_ranges(space, known | {r.param.name: r.prior for r in ranges if r.prior})
     target = Signal("joint_target", "rad", ("hinge",), low=(-1.5,), high=(1.5,))
     contract = replace(PENDULUM.contract, target=target, gains={"kp": (KP,), "kd": (KD,)})
     motors = replace(PENDULUM.motors, drive="position", kp=(KP,), kd=(KD,))
     return replace(PENDULUM, contract=contract, motors=motors, space=space, prior=prior)
 
 
-def implicit(robot: Robot, step: float) -> Engine:
+def implicit(robot: Robot, step: float) -> Simulation:
     """The same robot in an engine that integrates its servo implicitly."""
     own = f'<position name="hinge" joint="hinge" kp="{KP}" kv="{KD}"/>'
     viscous = PENDULUM.motors.viscous[0]
@@ -148,10 +150,10 @@ def implicit(robot: Robot, step: float) -> Engine:
     )
     space = Space(tuple(p for p in robot.space.params if p.name.endswith(("noise", "delay"))))
     other = replace(
-        robot, xml=xml, motors=Motors("native"), space=space, prior=Belief.over(space, {}), timestep=step,
+        robot, xml=xml, motors=MotorParams("native"), space=space, prior=Belief.from_ranges(space, {}), timestep=step,
         substeps=round(1.0 / (robot.contract.rate * step)),
     )  # fmt: skip
-    return Engine(other, 1, threads=1)
+    return Simulation(other, 1, threads=1)
 
 
 @pytest.mark.slow
@@ -159,14 +161,14 @@ def implicit(robot: Robot, step: float) -> Engine:
 def test_a_drive_that_is_integrated_implicitly_is_diagnosed_as_inertia(step, cause, tmp_path):
     """(I + h kd) v' = I v + h (kp (u - q) - kd v): an implicit servo turns as if h kd were added to its rotor's inertia."""
     robot = servo()
-    law = Law((0.0,), {"joint_pos": ((0.0,),)})
-    controller = following(robot, waves(robot, SECONDS, 3, 0.3), law, tmp_path / "a.controller")
-    episode = lived(implicit(robot, step), driver(robot, controller), 400, np.random.default_rng(1))
+    law = AffineFeedback((0.0,), {"joint_pos": ((0.0,),)})
+    controller = following(robot, random_multisine(robot, SECONDS, 3, 0.3), law, tmp_path / "a.controller")
+    episode = record_engine(implicit(robot, step), driver(robot, controller), 400, np.random.default_rng(1))
     why = explained(robot, controller, replace(episode, contract=robot.contract))
     assert why.verdict is not None
     assert why.verdict.cause == cause, why.headline
     if cause == "outside":
-        clue = why.verdict.hypotheses[0].clue
+        clue = why.verdict.ranked_causes[0].explanation
         assert clue is not None
         assert clue.name == "armature"
         assert clue.value == pytest.approx(robot.space["armature"].nominal + STEP * KD, rel=0.3)
@@ -185,18 +187,18 @@ def test_noise_beyond_that_of_training_is_diagnosed(swing):
 def test_noise_of_training_is_no_cause_however_much_the_robot_moves(size):
     e = PENDULUM.space.nominal.copy()
     e[PENDULUM.space.index("joint_vel_noise")] = 0.3
-    found = tracks([record(PENDULUM, e, waves(PENDULUM, SECONDS, 1, size), 2)], PENDULUM.contract, 0.02)
-    assert all(n.evidence < 1.0 for n in noises(PENDULUM, found, PENDULUM.prior))
+    found = to_tracks([record_targets(PENDULUM, e, random_multisine(PENDULUM, SECONDS, 1, size), 2)], PENDULUM.contract, 0.02)
+    assert all(n.evidence < 1.0 for n in signal_noises(PENDULUM, found, PENDULUM.prior))
 
 
 def test_the_noise_of_a_signal_is_that_of_its_quiet_moments():
     rng = np.random.default_rng(0)
     y = 0.2 * rng.standard_normal((500, 3))
-    assert quietest([y]) == pytest.approx(0.2, rel=0.25)
+    assert quiet_noise([y]) == pytest.approx(0.2, rel=0.25)
     y[200:300] += 5.0 * rng.standard_normal((100, 3))
-    assert quietest([y]) == pytest.approx(0.2, rel=0.25)
-    assert quietest([7.0 * y]) == pytest.approx(7.0 * quietest([y]))
-    assert np.isnan(quietest([y[:10]]))
+    assert quiet_noise([y]) == pytest.approx(0.2, rel=0.25)
+    assert quiet_noise([7.0 * y]) == pytest.approx(7.0 * quiet_noise([y]))
+    assert np.isnan(quiet_noise([y[:10]]))
 
 
 # 27: encoders ------------------------------------------------------------------------------------------------------------
@@ -214,26 +216,26 @@ def test_an_encoder_with_a_calibration_offset_is_diagnosed(swing):
 @pytest.mark.parametrize(("asked", "dead", "notes"), [(0.2, 0.3, 1), (0.9, 0.3, 0), (0.2, 0.0, 0)])
 def test_a_small_command_that_does_nothing_is_the_policys_own_dead_zone(asked, dead, notes, tmp_path):
     """The robot is as its model, the policy ignores small commands: nothing is wrong, and the report says of what."""
-    controller, command = commanded(PENDULUM, waves(PENDULUM, SECONDS, 3, 0.4), dead, tmp_path / "a.controller")
-    engine = RealEngine(PENDULUM, Reality("pendulum"), 1, threads=1, tick=1.0 / PENDULUM.contract.rate)
+    controller, command = commanded(PENDULUM, random_multisine(PENDULUM, SECONDS, 3, 0.4), dead, tmp_path / "a.controller")
+    engine = RealSimulation(PENDULUM, Reality("pendulum"), 1, threads=1, tick=1.0 / PENDULUM.contract.rate)
     controller.reset()
     drive = lambda tick, y: controller.tick({"joint_pos": y[0, :1], command.name: np.array([asked])})[None].astype(float)
-    episode = lived(engine, drive, 400, np.random.default_rng(1))
+    episode = record_engine(engine, drive, 400, np.random.default_rng(1))
     signals = {**episode.signals, command.name: np.full((400, 1), asked)}
     episode = replace(episode, signals=signals, operator=(command,))
     if notes:
         assert explained(PENDULUM, controller, episode).headline.startswith("Nothing is wrong")
-    found = tracks([episode], PENDULUM.contract, 1.0 / PENDULUM.contract.rate)
-    (part,) = stretches(PENDULUM, controller, [episode], found)
-    heard = answers(PENDULUM, controller, [part], PENDULUM.prior.median(), threads=1)
+    found = to_tracks([episode], PENDULUM.contract, 1.0 / PENDULUM.contract.rate)
+    (part,) = controlled_stretches(PENDULUM, controller, [episode], found)
+    heard = command_responses(PENDULUM, controller, [part], PENDULUM.prior.median(), threads=1)
     assert [(a.label, np.sign(a.asked[-1])) for a in heard] == [("push", -1.0), ("push", 1.0)]
     up = heard[1]
     assert up.dead <= dead
     assert up.dead >= 0.4 * dead
     assert np.diff(up.answered)[np.array(up.asked[:-1]) > dead].min() > 0
-    assert len(told(heard)) == notes
+    assert len(dead_zone_sentences(heard)) == notes
     if notes:
-        assert "does not answer push=0.2 in the simulator either" in told(heard)[0]
+        assert "does not answer push=0.2 in the simulator either" in dead_zone_sentences(heard)[0]
 
 
 # More than one cause -----------------------------------------------------------------------------------------------------
@@ -243,7 +245,7 @@ def test_a_small_command_that_does_nothing_is_the_policys_own_dead_zone(asked, d
 def test_two_numbers_outside_are_not_taken_for_anything_else(swing):
     why = explained(PENDULUM, swing, recorded(PENDULUM, swing, params={"action_delay": 0.06, "joint_friction": 0.4}))
     assert why.verdict.cause == "outside"
-    assert why.verdict.hypotheses[0].clue.name in ("action_delay", "joint_friction")
+    assert why.verdict.ranked_causes[0].explanation.name in ("action_delay", "joint_friction")
 
 
 @pytest.mark.slow
@@ -252,4 +254,4 @@ def test_a_number_outside_does_not_hide_the_physics_that_is_missing(swing):
     reality = {"params": {"joint_friction": 0.3}, "unmodelled": {"battery_sag": 0.4}}
     why = explained(PENDULUM, swing, recorded(PENDULUM, swing, **reality))
     assert why.verdict.cause in ("physics", "outside")
-    assert why.verdict.p("physics") + why.verdict.p("outside") > 0.9
+    assert why.verdict.probability("physics") + why.verdict.probability("outside") > 0.9

@@ -8,18 +8,18 @@ import mujoco
 import numpy as np
 import pytest
 
-from isthmus.diagnose.agree import disagreements, gain, scaled
-from isthmus.diagnose.base import base
-from isthmus.diagnose.felt import felt
-from isthmus.diagnose.rest import places
-from isthmus.diagnose.spring import spring, stiffnesses
-from isthmus.diagnose.turned import LEAST, turned
-from isthmus.gap.tracks import Track, tracks
-from isthmus.identify.plant import lived, record, waves
+from isthmus.real2sim.diagnose.accelerometer import accelerometer_bias
+from isthmus.real2sim.diagnose.baseline import evidence_baseline
+from isthmus.real2sim.diagnose.frames import MIN_LOG_EVIDENCE, frame_errors
+from isthmus.real2sim.diagnose.joint_flexibility import candidate_stiffnesses, fit_joint_flexibility
+from isthmus.real2sim.diagnose.rest_evidence import posture_mistakes
+from isthmus.real2sim.diagnose.sensor_evidence import gain_evidence, sensor_errors, velocity_gain
+from isthmus.real2sim.prepare.tracks import Track, to_tracks
 from isthmus.robots import get_robot
-from isthmus.sim.reality import RealEngine, Reality
-from isthmus.sim.sources import unrotate
-from isthmus.sim.unit import Unit
+from isthmus.sim.indexing import rotate_inverse
+from isthmus.sim.physics.unit_physics import UnitPhysics
+from isthmus.sim.reality import Reality, RealSimulation
+from isthmus.sim.simulate_recording import random_multisine, record_engine, record_targets
 
 PENDULUM, CRAZYFLIE, GO1 = (get_robot(name) for name in ("pendulum", "crazyflie", "go1"))
 TICK = 1.0 / PENDULUM.contract.rate
@@ -36,7 +36,7 @@ def tumbling(robot, n: int = 600, size: float = 1.0) -> tuple[np.ndarray, dict[s
         mujoco.mju_quatIntegrate(q, rate[t], tick)
     if "accel" in at:
         swings = np.sin(np.arange(n) * tick * 9.0)[:, None] * [1.0, 0.5, 2.0]
-        measured[:, at["accel"]] = unrotate(measured[:, at["quat"]], swings + np.array([0.0, 0.0, 9.81]))
+        measured[:, at["accel"]] = rotate_inverse(measured[:, at["quat"]], swings + np.array([0.0, 0.0, 9.81]))
     return measured + 0.01 * rng.standard_normal(measured.shape), at
 
 
@@ -49,18 +49,18 @@ def track(robot, measured: np.ndarray) -> Track:
 
 def test_an_angular_velocity_in_the_wrong_frame_shows_without_a_simulator():
     measured, at = tumbling(CRAZYFLIE)
-    assert not turned(CRAZYFLIE, [track(CRAZYFLIE, measured)])
-    measured[:, at["gyro"]] = unrotate(measured[:, at["quat"]] * CONJUGATE, measured[:, at["gyro"]])
-    found = turned(CRAZYFLIE, [track(CRAZYFLIE, measured)])
-    assert found[0].mistake.text == "gyro is in the frame of the world instead of the body"
+    assert not frame_errors(CRAZYFLIE, [track(CRAZYFLIE, measured)])
+    measured[:, at["gyro"]] = rotate_inverse(measured[:, at["quat"]] * CONJUGATE, measured[:, at["gyro"]])
+    found = frame_errors(CRAZYFLIE, [track(CRAZYFLIE, measured)])
+    assert found[0].remapping.text == "gyro is in the frame of the world instead of the body"
 
 
 def test_an_acceleration_in_the_wrong_frame_shows_by_gravity():
     measured, at = tumbling(GO1, size=0.3)
-    assert not turned(GO1, [track(GO1, measured)])
-    measured[:, at["accel"]] = unrotate(measured[:, at["quat"]] * CONJUGATE, measured[:, at["accel"]])
-    found = turned(GO1, [track(GO1, measured)])
-    assert found[0].mistake.text == "accel is in the frame of the world instead of the body"
+    assert not frame_errors(GO1, [track(GO1, measured)])
+    measured[:, at["accel"]] = rotate_inverse(measured[:, at["quat"]] * CONJUGATE, measured[:, at["accel"]])
+    found = frame_errors(GO1, [track(GO1, measured)])
+    assert found[0].remapping.text == "accel is in the frame of the world instead of the body"
 
 
 # Sensors ------------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_a_velocity_that_wanders_does_not_agree_with_its_position():
     def evidence(signal: str, error: np.ndarray) -> float:
         wrong = measured.copy()
         wrong[:, at[signal]] += error[:, None]
-        return max(d.evidence for d in disagreements(PENDULUM, [track(PENDULUM, wrong)]) if "does not agree" in d.text)
+        return max(d.evidence for d in sensor_errors(PENDULUM, [track(PENDULUM, wrong)]) if "does not agree" in d.text)
 
     walk = np.cumsum(rng.standard_normal(n)) * np.sqrt(TICK)
     assert evidence("joint_vel", 0.0 * time) <= 0.0
@@ -92,20 +92,20 @@ def test_a_velocity_that_wanders_does_not_agree_with_its_position():
 def test_a_gyroscope_with_another_scale_is_so_many_times_how_the_attitude_changes(robot, times):
     measured, at = tumbling(robot)
     measured[:, at["gyro"]] *= times
-    found, sigma = gain(robot, [track(robot, measured)], "quat", "gyro")
+    found, sigma = velocity_gain(robot, [track(robot, measured)], "quat", "gyro")
     assert found == pytest.approx(times, abs=0.02 + 2 * sigma)
-    assert (scaled(found, sigma) > 3.0) == (times != 1.0)
+    assert (gain_evidence(found, sigma) > 3.0) == (times != 1.0)
 
 
 def test_another_unit_is_no_scale():
     measured, at = tumbling(CRAZYFLIE)
     measured[:, at["gyro"]] *= 180.0 / np.pi
-    assert scaled(*gain(CRAZYFLIE, [track(CRAZYFLIE, measured)], "quat", "gyro")) == 0.0
+    assert gain_evidence(*velocity_gain(CRAZYFLIE, [track(CRAZYFLIE, measured)], "quat", "gyro")) == 0.0
 
 
 def test_a_body_at_rest_tells_no_gain():
     measured, _ = tumbling(GO1, size=0.0)
-    assert gain(GO1, [track(GO1, measured)], "quat", "gyro") == (1.0, 0.0)
+    assert velocity_gain(GO1, [track(GO1, measured)], "quat", "gyro") == (1.0, 0.0)
 
 
 def test_what_is_felt_in_the_long_run_is_gravity():
@@ -115,7 +115,7 @@ def test_what_is_felt_in_the_long_run_is_gravity():
     def evidence(error: np.ndarray | float) -> float:
         wrong = measured.copy()
         wrong[:, at["accel"].start + 1] += error
-        return felt(GO1, [track(GO1, wrong)]).unusual
+        return accelerometer_bias(GO1, [track(GO1, wrong)]).log_evidence
 
     assert evidence(0.0) <= 0.0
     assert evidence(0.03) <= 0.0, "too small to matter"
@@ -137,12 +137,12 @@ def test_what_is_felt_in_the_long_run_is_gravity():
     ({"FL_thigh": 0.3, "FR_thigh": 1.2}, []),
 ])  # fmt: skip
 def test_a_joint_that_stands_where_it_cannot_is_flipped_or_swapped(pose, said):
-    episode = record(GO1, GO1.space.nominal, np.tile(GO1.default, (20, 1)), 1)
+    episode = record_targets(GO1, GO1.space.nominal, np.tile(GO1.default, (20, 1)), 1)
     seen = episode.signals["joint_pos"].copy()
     for label, angle in pose.items():
-        seen[:, GO1.contract["joint_pos"].component(label)] = angle
+        seen[:, GO1.contract["joint_pos"].component_index(label)] = angle
     stood = replace(episode, signals={**episode.signals, "joint_pos": seen})
-    assert [text for text, _ in places(GO1, [stood])] == said
+    assert [text for text, _ in posture_mistakes(GO1, [stood])] == said
 
 
 # Robots with nothing wrong ----------------------------------------------------------------------------------------
@@ -171,16 +171,16 @@ def healthy(turns: float = 0.0, speeds_up: float = 0.0, accel: float = 0.2, quat
 def test_a_robot_that_stands_circles_or_speeds_up_is_not_accused(how):
     for seed in range(5):
         found = [healthy(**how, seed=seed)]
-        assert not turned(GO1, found)
-        assert not [d for d in disagreements(GO1, found) if d.evidence > LEAST]
+        assert not frame_errors(GO1, found)
+        assert not [d for d in sensor_errors(GO1, found) if d.evidence > MIN_LOG_EVIDENCE]
 
 
 def test_a_velocity_that_comes_a_tick_late_has_no_other_gain():
     time = TICK * np.arange(500)
     measured = np.stack([0.1 * np.sin(31.4 * time), 3.14 * np.cos(31.4 * (time - TICK))], axis=1)
     measured += [0.003, 0.05] * np.random.default_rng(0).standard_normal(measured.shape)
-    times, sigma = gain(PENDULUM, [track(PENDULUM, measured)], "joint_pos", "joint_vel")
-    assert scaled(times, sigma) <= 0.0
+    times, sigma = velocity_gain(PENDULUM, [track(PENDULUM, measured)], "joint_pos", "joint_vel")
+    assert gain_evidence(times, sigma) <= 0.0
 
 
 # Drives -------------------------------------------------------------------------------------------------------------
@@ -192,11 +192,11 @@ def test_a_velocity_that_comes_a_tick_late_has_no_other_gain():
     pytest.param({"backlash": 0.03}, (-np.inf, 60.0), marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_drive_that_bends_is_told_from_others(law, evidence):
-    engine = RealEngine(PENDULUM, Reality.from_dict({"robot": "pendulum", "unmodelled": law}), 1, tick=TICK)
-    targets = waves(PENDULUM, 8.0, 3, 0.8)
-    episode = lived(engine, lambda tick, y: targets[tick : tick + 1], len(targets), np.random.default_rng(1))
-    found = tracks([episode], PENDULUM.contract, TICK)
-    bent = spring(base(PENDULUM, found, PENDULUM.prior), found, PENDULUM.prior)
+    engine = RealSimulation(PENDULUM, Reality.from_dict({"robot": "pendulum", "unmodelled": law}), 1, tick=TICK)
+    targets = random_multisine(PENDULUM, 8.0, 3, 0.8)
+    episode = record_engine(engine, lambda tick, y: targets[tick : tick + 1], len(targets), np.random.default_rng(1))
+    found = to_tracks([episode], PENDULUM.contract, TICK)
+    bent = fit_joint_flexibility(evidence_baseline(PENDULUM, found, PENDULUM.prior), found, PENDULUM.prior)
     assert evidence[0] < (bent.evidence if bent else -1e9) < evidence[1]
     if "flex" in law:
         assert bent is not None
@@ -204,9 +204,9 @@ def test_a_drive_that_bends_is_told_from_others(law, evidence):
 
 
 def test_no_spring_is_tried_where_there_is_none_to_have():
-    assert not len(stiffnesses(CRAZYFLIE)), "rotors turn, no joint does"
-    bends = replace(PENDULUM, unit=Unit({"spring": (30.0,)}))
-    assert not len(stiffnesses(bends)), "it has one already"
+    assert not len(candidate_stiffnesses(CRAZYFLIE)), "rotors turn, no joint does"
+    bends = replace(PENDULUM, unit=UnitPhysics({"spring": (30.0,)}))
+    assert not len(candidate_stiffnesses(bends)), "it has one already"
     limp = replace(GO1, motors=replace(GO1.motors, kp=(0.0, *GO1.motors.kp[1:])))
-    assert not len(stiffnesses(limp)), "a motor without a gain"
-    assert len(stiffnesses(PENDULUM)) == len(stiffnesses(GO1)) > 0
+    assert not len(candidate_stiffnesses(limp)), "a motor without a gain"
+    assert len(candidate_stiffnesses(PENDULUM)) == len(candidate_stiffnesses(GO1)) > 0

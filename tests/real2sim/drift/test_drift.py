@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from isthmus.cli.main import main
-from isthmus.data.recording import write
-from isthmus.gap.drift import evidence, level, size
-from isthmus.identify.fit import by_signal, posterior
-from isthmus.identify.plant import record, waves
-from isthmus.identify.score import look
-from isthmus.identify.study import study
-from isthmus.identify.twin import Twin
-from isthmus.identify.watch import watch
+from isthmus.data.mcap.writer import write_episode
+from isthmus.real2sim.drift.change_detection import alarm_threshold, change_evidence, change_size
+from isthmus.real2sim.drift.drift import drift
+from isthmus.real2sim.drift.score_statistics import drift_inputs
+from isthmus.real2sim.identify.fit import noise_by_signal, posterior_belief
+from isthmus.real2sim.identify.identify import identify
 from isthmus.robots import get_robot
-from isthmus.sim.unit import Unit
+from isthmus.robots.twin import Twin
+from isthmus.sim.physics.unit_physics import UnitPhysics
+from isthmus.sim.simulate_recording import random_multisine, record_targets
 from isthmus.world import Belief
 from isthmus.world.factors import Fixed, Normal
 
@@ -38,7 +38,7 @@ def _series(rng, n=40, shared=0.3):
 def test_false_alarms_are_no_more_than_stated():
     rng, alarms, recordings = RNG(0), 0, 0
     for _ in range(200):
-        at = evidence(*_series(rng)).alarm(level(20.0, 1))
+        at = change_evidence(*_series(rng)).first_alarm(alarm_threshold(20.0, 1))
         alarms, recordings = alarms + (at is not None), recordings + (40 if at is None else at + 1)
     assert alarms <= 20.0 * recordings / 1000.0
 
@@ -47,14 +47,14 @@ def test_noise_that_is_larger_than_thought_does_not_count_as_change():
     rng, alarms = RNG(1), 0
     for _ in range(100):
         y, covariance = _series(rng)
-        alarms += evidence(3.0 * y, covariance, unchanged=10).alarm(level(1.0, 1)) is not None
+        alarms += change_evidence(3.0 * y, covariance, unchanged=10).first_alarm(alarm_threshold(1.0, 1)) is not None
     # Of 30 recordings that may be changed each, at one in a thousand.
     assert alarms <= 4
 
 
 def test_without_a_change_the_evidence_grows_by_one_per_recording():
     """Its expectation; heavy tails make a mean of draws smaller, never larger by much."""
-    last = [np.exp(evidence(*_series(RNG(i), 10)).total[-1]) for i in range(400)]
+    last = [np.exp(change_evidence(*_series(RNG(i), 10)).log_evidence[-1]) for i in range(400)]
     assert 3.0 < np.mean(last) < 20.0
 
 
@@ -62,20 +62,20 @@ def test_without_a_change_the_evidence_grows_by_one_per_recording():
 def test_time_shape_and_size_come_out(shape, by):
     y, covariance = _series(RNG(3))
     course = np.where(np.arange(40) >= 20, by * (1.0 if shape == "jump" else np.arange(40) - 19.0), 0.0)
-    found = evidence(y + course, covariance)
+    found = change_evidence(y + course, covariance)
     assert found.shape == shape
-    assert 20 <= found.alarm(level(1.0, 10)) < 35
-    at, low, high = found.since
+    assert 20 <= found.first_alarm(alarm_threshold(1.0, 10)) < 35
+    at, low, high = found.change_start
     assert low <= 20 <= high + 2
     assert abs(at - 20) <= 3
-    now = size(y + course, covariance, shape, at)
+    now = change_size(y + course, covariance, shape, at)
     assert now.interval(0.99)[0] < course[-1] < now.interval(0.99)[1]
 
 
 def test_an_alarm_needs_only_what_came_before_it():
     y, covariance = _series(RNG(4))
-    whole, part = evidence(y, covariance), evidence(y[:15], covariance[:15, :15])
-    assert whole.total[:15] == pytest.approx(part.total)
+    whole, part = change_evidence(y, covariance), change_evidence(y[:15], covariance[:15, :15])
+    assert whole.log_evidence[:15] == pytest.approx(part.log_evidence)
 
 
 # A unit --------------------------------------------------------------------------------------------------------
@@ -102,8 +102,8 @@ def _lived(robot, courses, n, still=False):
     out = []
     for i in range(n):
         e = robot.space.vector(TRUE | {name: float(values[i]) for name, values in courses.items()})
-        targets = np.zeros((100, 1)) if still else waves(robot, 2.0, seed=i)
-        out.append(record(robot, e, targets, seed=i))
+        targets = np.zeros((100, 1)) if still else random_multisine(robot, 2.0, seed=i)
+        out.append(record_targets(robot, e, targets, seed=i))
     return out
 
 
@@ -113,37 +113,39 @@ def quiet(pendulum):
 
 
 def _watched(robot, belief, episodes, **options):
-    return watch(look(robot, episodes, belief, robot.prior, threads=1), **options)
+    return drift(drift_inputs(robot, episodes, belief, robot.prior, threads=1), **options)
 
 
 @pytest.mark.slow
 def test_no_alarm_without_a_change(pendulum, belief, quiet):
     found = _watched(pendulum, belief, quiet)
     assert not found.changes
-    assert found.beyond is None
+    assert found.unexplained_change is None
     # With a margin: not even at a hundred times the rate.
-    assert all(e.alarm(found.level / 100.0) is None for e in found.evidence.values())
+    assert all(e.first_alarm(found.alarm_threshold / 100.0) is None for e in found.evidence.values())
 
 
 def test_what_a_fit_left_is_no_change(pendulum, belief, quiet):
     """Sensors of a twin that lacks something are less noisy than what it leaves, and a watch goes by the latter."""
     left = {"joint_pos": 0.02, "joint_vel": 0.3}
-    assert look(pendulum, quiet, belief, pendulum.prior, threads=1, left=left).noise == pytest.approx([0.02, 0.3])
-    fixed = belief.put(Fixed("joint_pos_noise", 0.003))
-    assert look(pendulum, quiet, fixed, pendulum.prior, threads=1).noise[0] == pytest.approx(0.003)
+    assert drift_inputs(pendulum, quiet, belief, pendulum.prior, threads=1, unexplained_noise=left).noise == pytest.approx(
+        [0.02, 0.3]
+    )
+    fixed = belief.with_factors(Fixed("joint_pos_noise", 0.003))
+    assert drift_inputs(pendulum, quiet, fixed, pendulum.prior, threads=1).noise[0] == pytest.approx(0.003)
 
 
 @pytest.mark.slow
 def test_a_twin_that_lacks_play_is_watched_without_alarms(pendulum):
-    real = replace(pendulum, unit=Unit(motors={"backlash": (0.03,)}))
-    drawn = [record(real, real.space.vector(TRUE), waves(real, 4.0, seed=i), seed=i) for i in range(14)]
-    found = study(pendulum, drawn[:2], pendulum.prior, threads=1).fit
-    after, left = posterior(pendulum, found, pendulum.prior), by_signal(pendulum, found.noise)
+    real = replace(pendulum, unit=UnitPhysics(motors={"backlash": (0.03,)}))
+    drawn = [record_targets(real, real.space.vector(TRUE), random_multisine(real, 4.0, seed=i), seed=i) for i in range(14)]
+    found = identify(pendulum, drawn[:2], pendulum.prior, threads=1).fit
+    after, left = posterior_belief(pendulum, found, pendulum.prior), noise_by_signal(pendulum, found.noise)
     sensors = [after.median()[pendulum.space.index(f"{name}_noise")] for name in left]
     assert all(s < 0.7 * x for s, x in zip(sensors, left.values(), strict=True))
-    unit = look(pendulum, drawn[2:], after, pendulum.prior, threads=1, left=left)
-    assert not watch(unit).changes
-    assert not watch(unit, unchanged=5).changes
+    unit = drift_inputs(pendulum, drawn[2:], after, pendulum.prior, threads=1, unexplained_noise=left)
+    assert not drift(unit).changes
+    assert not drift(unit, unchanged=5).changes
 
 
 @pytest.mark.slow
@@ -152,13 +154,13 @@ def test_a_payload_is_found_at_once_and_named(pendulum, belief, quiet):
     found = _watched(pendulum, belief, [*quiet[:5], *after[5:8]])
     change = found.changes[0]
     assert change.name == "payload"
-    assert change.since[0] == 5
-    assert change.alarm in (5, 6, 7)
-    assert change.size.now > 0
+    assert change.change_start[0] == 5
+    assert change.alarm_recording in (5, 6, 7)
+    assert change.size.final_value > 0
     assert len(found.changes) == 1
-    assert found.beyond is None
+    assert found.unexplained_change is None
     space = pendulum.space.subset(["payload"])
-    mean = found.unit.now.mean[found.unit.now.space.index("payload")]
+    mean = found.inputs.twin_prior.mean[found.inputs.twin_prior.space.index("payload")]
     low, high = (float(space.from_unconstrained(np.array([mean + x]))[0]) for x in change.size.interval(0.99))
     assert low < 0.12 < high
 
@@ -169,17 +171,17 @@ def test_friction_that_creeps_up_is_found(pendulum, belief, quiet):
     found = _watched(pendulum, belief, creeping)
     change = found.changes[0]
     assert change.name == "joint_friction"
-    assert change.size.now > 0
+    assert change.size.final_value > 0
     assert change.shape != "jump"
-    assert found.beyond is None
+    assert found.unexplained_change is None
 
 
 def test_a_robot_at_rest_says_nothing_of_its_friction(pendulum, belief):
     worn = _lived(pendulum, {"joint_friction": np.where(np.arange(6) >= 3, 0.5, 0.08)}, 6, still=True)
-    found = _watched(pendulum, belief, worn, alarms=100.0)
+    found = _watched(pendulum, belief, worn, false_alarms_per_1000=100.0)
     assert "joint_friction" not in found.evidence
     assert not found.changes
-    assert any("joint_friction" in d.text for d in found.undetermined)
+    assert any("joint_friction" in d.text for d in found.undetermined_directions)
 
 
 def test_errors_that_no_number_explains_are_said_to_be_beyond_the_numbers(pendulum, belief, quiet):
@@ -188,8 +190,8 @@ def test_errors_that_no_number_explains_are_said_to_be_beyond_the_numbers(pendul
         wobble = 0.01 * np.sin(2 * np.pi * 11.0 * episode.time)[:, None]
         shaken.append(replace(episode, signals={**episode.signals, "joint_pos": episode.signals["joint_pos"] + wobble}))
     found = _watched(pendulum, belief, [*quiet[:4], *shaken])
-    assert found.beyond is not None
-    assert found.beyond.since[0] == 4
+    assert found.unexplained_change is not None
+    assert found.unexplained_change.change_start[0] == 4
 
 
 # The command ---------------------------------------------------------------------------------------------------
@@ -199,10 +201,10 @@ def test_errors_that_no_number_explains_are_said_to_be_beyond_the_numbers(pendul
 def folder(pendulum, belief, quiet, tmp_path_factory):
     """A twin and recordings of it, three days and then two with a load."""
     path = tmp_path_factory.mktemp("watch")
-    Twin("pendulum", pendulum.model_hash, belief).fitted(belief, {"recordings": []}).save(path / "unit.twin")
+    Twin("pendulum", pendulum.model_hash, belief).with_fit(belief, {"recordings": []}).save(path / "unit.twin")
     loaded = _lived(pendulum, {"payload": np.full(6, 0.2)}, 6)
     for i, episode in enumerate([*quiet[:4], *loaded[4:6]]):
-        write(path / f"{i}.mcap", replace(episode, origin={"started": 1000.0 * i}))
+        write_episode(path / f"{i}.mcap", replace(episode, origin={"started": 1000.0 * i}))
     return path
 
 
@@ -210,7 +212,7 @@ def test_the_command_says_what_has_changed_and_what_to_do(folder, pendulum, caps
     files = [str(folder / f"{i}.mcap") for i in range(6)]
     pendulum.prior.save(folder / "trained.json")
     options = ["--belief", str(folder / "trained.json"), "-o", str(folder / "out.png"), "--json"]
-    assert main(["watch", str(folder / "unit.twin"), *files, *options]) == 1
+    assert main(["drift", str(folder / "unit.twin"), *files, *options]) == 1
     said = json.loads(capsys.readouterr().out)
     change = said["changes"][0]
     assert change["name"] == "payload"
@@ -223,16 +225,16 @@ def test_the_command_says_what_has_changed_and_what_to_do(folder, pendulum, caps
 
 
 def test_no_change_is_exit_code_0(folder, capsys):
-    assert main(["watch", str(folder / "unit.twin"), *(str(folder / f"{i}.mcap") for i in range(3))]) == 0
+    assert main(["drift", str(folder / "unit.twin"), *(str(folder / f"{i}.mcap") for i in range(3))]) == 0
     assert "no change" in capsys.readouterr().out
 
 
 def test_bad_input_is_one_sentence(folder, tmp_path, quiet, capsys):
     cartpole = get_robot("cartpole")
-    write(tmp_path / "other.mcap", record(cartpole, cartpole.space.nominal, np.zeros((100, 1)), seed=0))
+    write_episode(tmp_path / "other.mcap", record_targets(cartpole, cartpole.space.nominal, np.zeros((100, 1)), seed=0))
     (tmp_path / "torn.mcap").write_bytes(b"nothing of the sort")
-    write(tmp_path / "empty.mcap", quiet[0].part(9.0, 9.0))
-    write(tmp_path / "short.mcap", quiet[0].part(0.0, 0.06))
+    write_episode(tmp_path / "empty.mcap", quiet[0].time_slice(9.0, 9.0))
+    write_episode(tmp_path / "short.mcap", quiet[0].time_slice(0.0, 0.06))
     twin, one, two = str(folder / "unit.twin"), str(folder / "0.mcap"), str(folder / "1.mcap")
     for given, said in (
         ([twin, str(tmp_path / "other.mcap")], "other.mcap"),
@@ -247,7 +249,7 @@ def test_bad_input_is_one_sentence(folder, tmp_path, quiet, capsys):
         ([twin, one, "--only", "mass"], "mass"),
         ([twin, one, "-o", "out.txt"], "out.txt"),
     ):
-        assert main(["watch", *given]) == 2, given
+        assert main(["drift", *given]) == 2, given
         error = capsys.readouterr().err.strip()
         assert said in error
         assert error.count("\n") == 0

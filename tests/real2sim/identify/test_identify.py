@@ -11,16 +11,16 @@ import pytest
 from scipy.stats import chi2
 
 from isthmus.cli.main import main
-from isthmus.data.recording import write
-from isthmus.errors import BadInput
-from isthmus.gap.residual import Residual
-from isthmus.identify.descend import descend
-from isthmus.identify.fit import fit, free, noise_params, posterior
-from isthmus.identify.plant import record, waves
-from isthmus.identify.prior import prior
-from isthmus.identify.study import study
-from isthmus.identify.twin import Twin
+from isthmus.core.errors import BadInput
+from isthmus.data.mcap.writer import write_episode
+from isthmus.real2sim.identify.fit import fit, free_parameters, noise_parameters, posterior_belief
+from isthmus.real2sim.identify.identify import identify
+from isthmus.real2sim.residual.gauss_newton import gauss_newton
+from isthmus.real2sim.residual.prior import gaussian_prior
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
+from isthmus.robots.twin import Twin
+from isthmus.sim.simulate_recording import random_multisine, record_targets
 from isthmus.world import Belief
 from isthmus.world.factors import Normal
 
@@ -36,21 +36,21 @@ def pendulum():
 def swung(pendulum):
     """A recording of a pendulum with hidden numbers, and those numbers."""
     e = pendulum.prior.sample(RNG(4), 1)[0]
-    return record(pendulum, e, waves(pendulum, 10.0), seed=4), e
+    return record_targets(pendulum, e, random_multisine(pendulum, 10.0), seed=4), e
 
 
 @pytest.fixture(scope="module")
 def found(pendulum, swung):
-    return study(pendulum, [swung[0]], pendulum.prior, threads=1)
+    return identify(pendulum, [swung[0]], pendulum.prior, threads=1)
 
 
 def test_no_world_explains_it_better_and_the_true_one_hardly_worse(pendulum, swung, found):
     """Twice the loss of log-likelihood from the optimum to the truth is distributed as χ² with one degree per number."""
-    residual = Residual(pendulum, found.train, found.fit.noise, (), threads=1)
-    nothing = prior(Belief(pendulum.space), residual.space)
+    residual = ParameterResidual(pendulum, found.train, found.fit.noise, (), threads=1)
+    nothing = gaussian_prior(Belief(pendulum.space), residual.space)
     left = {}
     for what, e in (("truth", swung[1]), ("optimum", found.fit.e)):
-        left[what] = descend(residual, nothing, np.zeros(0), e)[0].cost
+        left[what] = gauss_newton(residual, nothing, np.zeros(0), e)[0].cost
     assert left["optimum"] - 0.5 < left["truth"] < left["optimum"] + 0.5 * chi2.ppf(0.999, len(found.fit.space))
 
 
@@ -62,50 +62,50 @@ def test_the_noise_is_found_with_it(pendulum, swung, found):
 
 def test_sensors_are_no_noisier_than_signals_whatever_a_model_lacks(pendulum, found):
     """What no number explains is not their noise."""
-    floor, names = found.fit.floor, list(noise_params(pendulum.space))
+    floor, names = found.fit.noise_floor, list(noise_parameters(pendulum.space))
     for factor, wanted in ((10.0, floor), (0.5, 0.5 * floor)):
-        after = posterior(pendulum, replace(found.fit, noise=factor * floor), pendulum.prior).median()
+        after = posterior_belief(pendulum, replace(found.fit, noise=factor * floor), pendulum.prior).median()
         assert [after[pendulum.space.index(n)] for n in names] == pytest.approx(wanted)
 
 
 def test_what_was_not_fitted_to_is_predicted_down_to_the_noise(found):
-    assert found.before[1].overall > 2.0
-    assert found.after[1].overall < 1.3
+    assert found.errors_before[1].overall > 2.0
+    assert found.errors_after[1].overall < 1.3
 
 
 def test_what_only_shows_together_is_said(found):
-    said = " ".join(d.text for d in found.fit.undetermined())
+    said = " ".join(d.text for d in found.fit.undetermined_directions())
     assert "com_x and encoder_offset" in said
     assert "strength" in said
     assert "joint_damping" not in said
 
 
 def test_standing_still_says_nothing_of_friction(pendulum):
-    episode = record(pendulum, pendulum.space.nominal, np.zeros((500, 1)), seed=1)
-    found = study(pendulum, [episode], pendulum.prior, threads=1)
+    episode = record_targets(pendulum, pendulum.space.nominal, np.zeros((500, 1)), seed=1)
+    found = identify(pendulum, [episode], pendulum.prior, threads=1)
     for name in ("joint_friction", "joint_damping", "strength", "weight_mass"):
-        assert any(name == d.parts[0][0] or name in dict(d.parts) for d in found.fit.undetermined()), name
+        assert any(name == d.parts[0][0] or name in dict(d.parts) for d in found.fit.undetermined_directions()), name
         before, after = pendulum.prior.interval(name, 0.9), found.fit.interval(name, 0.9)
         assert after[1] - after[0] > 0.8 * (before[1] - before[0])
 
 
 @pytest.mark.slow
 def test_more_recordings_narrow_it_down(pendulum, swung, found):
-    again = record(pendulum, swung[1], waves(pendulum, 5.0, seed=9), seed=9)
-    both = study(pendulum, [swung[0], again], pendulum.prior, ahead=found.ahead, threads=1)
+    again = record_targets(pendulum, swung[1], random_multisine(pendulum, 5.0, seed=9), seed=9)
+    both = identify(pendulum, [swung[0], again], pendulum.prior, horizon_seconds=found.ahead, threads=1)
     assert np.linalg.slogdet(both.fit.covariance)[1] < np.linalg.slogdet(found.fit.covariance)[1]
 
 
 def test_a_normal_belief_is_taken_as_it_is(pendulum, found):
     belief = pendulum.prior.replace(found.fit.factor())
-    back = prior(belief, found.fit.space)
+    back = gaussian_prior(belief, found.fit.space)
     assert back.mean == pytest.approx(found.fit.z)
     assert np.linalg.inv(back.precision) == pytest.approx(found.fit.covariance, abs=2e-6)
 
 
 def test_a_range_keeps_its_quantiles(pendulum):
     space = pendulum.space.subset(["strength", "payload"])
-    p = prior(pendulum.prior, space)
+    p = gaussian_prior(pendulum.prior, space)
     rows = tuple(map(tuple, np.linalg.inv(p.precision).tolist()))
     belief = Belief(space, (Normal(space.names, tuple(p.mean.tolist()), rows),))
     for name in space.names:
@@ -113,32 +113,32 @@ def test_a_range_keeps_its_quantiles(pendulum):
 
 
 def test_noises_are_not_searched_for(pendulum):
-    assert not set(free(pendulum, pendulum.prior)) & set(noise_params(pendulum.space))
+    assert not set(free_parameters(pendulum, pendulum.prior)) & set(noise_parameters(pendulum.space))
 
 
 def test_what_was_not_fitted_stays_as_it_was_believed(pendulum, swung, found):
-    first = posterior(pendulum, found.fit, pendulum.prior)
+    first = posterior_belief(pendulum, found.fit, pendulum.prior)
     assert first.interval("joint_vel_noise") == pytest.approx([found.fit.noise[1]] * 2)
-    one = fit(pendulum, found.train, first, found.floor, ["joint_damping"], threads=1)
-    second = posterior(pendulum, one, first)
+    one = fit(pendulum, found.train, first, found.noise_floor, ["joint_damping"], threads=1)
+    second = posterior_belief(pendulum, one, first)
     assert second.interval("strength") == pytest.approx(first.interval("strength"))
     assert second.interval("joint_damping") == pytest.approx(one.interval("joint_damping", 0.95))
 
 
 def test_only_what_is_asked_for_is_fitted(pendulum, swung, found):
-    one = fit(pendulum, found.train, pendulum.prior, found.floor, ["joint_damping"], start=swung[1], threads=1)
+    one = fit(pendulum, found.train, pendulum.prior, found.noise_floor, ["joint_damping"], start=swung[1], threads=1)
     assert one.space.names == ("joint_damping",)
     low, high = one.interval("joint_damping", 0.999)
     assert low < swung[1][pendulum.space.index("joint_damping")] < high
 
 
 def test_a_twin_comes_back_as_it_was_written(pendulum, tmp_path):
-    twin = Twin("pendulum", pendulum.model_hash, pendulum.prior).fitted(pendulum.prior, {"recordings": ["abc"]})
+    twin = Twin("pendulum", pendulum.model_hash, pendulum.prior).with_fit(pendulum.prior, {"recordings": ["abc"]})
     written = twin.save(tmp_path / "a.twin")
     read = Twin.load(tmp_path / "a.twin")
     assert read == twin
     assert read.hash == written.hash
-    assert read.on(pendulum, "a.twin").prior == pendulum.prior
+    assert read.apply_to(pendulum, "a.twin").prior == pendulum.prior
 
 
 def test_a_damaged_twin_and_one_of_another_robot_are_refused(pendulum, tmp_path):
@@ -149,12 +149,12 @@ def test_a_damaged_twin_and_one_of_another_robot_are_refused(pendulum, tmp_path)
     with pytest.raises(BadInput, match="damaged"):
         Twin.load(tmp_path / "b.twin")
     with pytest.raises(BadInput, match="another model"):
-        Twin.load(path).on(get_robot("cartpole"), "a.twin")
+        Twin.load(path).apply_to(get_robot("cartpole"), "a.twin")
 
 
 def test_from_a_recording_to_a_twin_by_the_command_line(pendulum, swung, tmp_path, capsys):
-    episode = swung[0].part(0.0, 7.0)
-    write(tmp_path / "swing.mcap", episode)
+    episode = swung[0].time_slice(0.0, 7.0)
+    write_episode(tmp_path / "swing.mcap", episode)
     out = tmp_path / "desk.twin"
     assert main(["identify", "pendulum", str(tmp_path / "swing.mcap"), "-o", str(out), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -178,6 +178,6 @@ def test_from_a_recording_to_a_twin_by_the_command_line(pendulum, swung, tmp_pat
 )
 def test_bad_options_are_one_sentence(swung, tmp_path, capsys, options, why):
     path = tmp_path / "swing.mcap"
-    write(path, swung[0].part(0.0, 4.0))
+    write_episode(path, swung[0].time_slice(0.0, 4.0))
     assert main(["identify", "pendulum", str(path), *options]) == 2
     assert re.search(why, capsys.readouterr().err)

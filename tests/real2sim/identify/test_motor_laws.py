@@ -10,46 +10,52 @@ import numpy as np
 import pytest
 
 from isthmus.cli.main import main
+from isthmus.core.errors import BadInput
 from isthmus.data.episode import Episode
-from isthmus.errors import BadInput
-from isthmus.gap.segments import cut
-from isthmus.gap.tracks import tracks
-from isthmus.identify import actuator
-from isthmus.identify.actuator import climb, climb_bench
-from isthmus.identify.bench import COLUMNS, read_bench
-from isthmus.identify.courses import Waves
-from isthmus.identify.ladder import LADDER, figures, owned, params, settled
-from isthmus.identify.law import put_law, with_delay
-from isthmus.identify.plant import record
-from isthmus.identify.rollout import silent
-from isthmus.identify.study import errors
-from isthmus.identify.tried import Tried, choose
+from isthmus.real2sim.identify import motor_identification
+from isthmus.real2sim.identify.excitation_signals import Multisine
+from isthmus.real2sim.identify.force_features import zero_force
+from isthmus.real2sim.identify.identify import prediction_errors
+from isthmus.real2sim.identify.model_selection import Candidate, choose
+from isthmus.real2sim.identify.motor_bench import TABLE_COLUMNS, read_bench
+from isthmus.real2sim.identify.motor_identification import fit_to_motion, fit_to_torque
+from isthmus.real2sim.identify.motor_law_files import belief_with_delay, load_law_onto
+from isthmus.real2sim.identify.motor_laws import (
+    MOTOR_LAW_TERMS,
+    fitted_figures,
+    law_parameters,
+    motor_parameters,
+    nominal_motor_figures,
+)
+from isthmus.real2sim.prepare.segments import cut
+from isthmus.real2sim.prepare.tracks import to_tracks
 from isthmus.robots import get_robot
-from isthmus.robots.pendulum import ROD, WEIGHT
-from isthmus.sim.actuators import Actuators
-from isthmus.sim.engine import Engine
-from isthmus.sim.ground import Ground
-from isthmus.sim.robot import FIGURES
-from isthmus.sim.unit import Unit
+from isthmus.robots.pendulum import ROD_MASS, WEIGHT_MASS
+from isthmus.sim.physics.ground import CompliantGround
+from isthmus.sim.physics.motor_law import MotorLaw
+from isthmus.sim.physics.unit_physics import UnitPhysics
+from isthmus.sim.robot import MOTOR_FIELDS
+from isthmus.sim.simulate_recording import record_targets
+from isthmus.sim.simulation import Simulation
 from isthmus.world.factors import Uniform
 
 RNG = np.random.default_rng
 DT = 0.005
-STRIBECK = tuple(rung for rung in LADDER if rung.name == "stribeck")
+STRIBECK = tuple(rung for rung in MOTOR_LAW_TERMS if rung.name == "stribeck")
 
 
-def bench_file(path, unit: Unit, noise: float = 0.02, seconds: float = 40.0, extra=None, seed: int = 0):
+def bench_file(path, unit: UnitPhysics, noise: float = 0.02, seconds: float = 40.0, extra=None, seed: int = 0):
     """A table of one motor of go1, with the law of a unit, moved about by hand while its target wanders."""
     robot = dataclasses.replace(get_robot("go1"), unit=unit)
-    i = robot.contract.target.component("FL_calf")
+    i = robot.contract.target.component_index("FL_calf")
     rng, t = RNG(seed), np.arange(round(seconds / DT)) * DT
     wave = lambda size, fast: (
         size * sum(np.sin(2 * np.pi * rng.uniform(0.2, fast) * t + rng.uniform(0, 6)) for _ in range(4)) / 2
     )
     q = -1.5 + wave(0.4, 2.0)
     u, qd = q + wave(0.25, 4.0), np.gradient(q, DT)
-    motors = {f: (row[i],) for f, row in dataclasses.asdict(robot.driven).items() if f in FIGURES and row}
-    law = Actuators(dataclasses.replace(robot.motors, **{f: motors.get(f, ()) for f in motors}, **{
+    motors = {f: (row[i],) for f, row in dataclasses.asdict(robot.motors_of_unit).items() if f in MOTOR_FIELDS and row}
+    law = MotorLaw(dataclasses.replace(robot.motors, **{f: motors.get(f, ()) for f in motors}, **{
         f: () for f in ("kp", "kd", "torque_limit", "speed_limit", "coulomb", "viscous") if f not in motors
     }), 1, DT / 3, frozenset())  # fmt: skip
     f = {name: row[None] for name, row in law.nominal.items()}
@@ -61,34 +67,36 @@ def bench_file(path, unit: Unit, noise: float = 0.02, seconds: float = 40.0, ext
         tau.append(out.item())
     tau = np.array(tau) + (0.0 if extra is None else extra(u - q, qd)) + noise * rng.standard_normal(len(t))
     rows = np.stack([t, u, q, qd, tau], axis=1)
-    head = ",".join(["time", *(f"{c}.FL_calf" for c in COLUMNS)])
+    head = ",".join(["time", *(f"{c}.FL_calf" for c in TABLE_COLUMNS)])
     np.savetxt(path, rows, delimiter=",", header=head, comments="", fmt="%.9g")
     return robot
 
 
-def plain(**figures_) -> Unit:
-    base = figures(get_robot("go1"))
+def plain(**figures_) -> UnitPhysics:
+    base = nominal_motor_figures(get_robot("go1"))
     none = {"coulomb": (0.0,) * 12, "viscous": (0.0,) * 12}
-    return Unit(motors=none | {name: tuple(np.full(12, value)) for name, value in figures_.items()} | {"kp": tuple(base["kp"])})
+    return UnitPhysics(
+        motors=none | {name: tuple(np.full(12, value)) for name, value in figures_.items()} | {"kp": tuple(base["kp"])}
+    )
 
 
 @pytest.mark.slow
 def test_a_motor_that_is_ideal_needs_no_more(tmp_path):
     robot = bench_file(tmp_path / "a.csv", plain(), seconds=20)
-    found = climb_bench(get_robot("go1"), read_bench([tmp_path / "a.csv"], robot))
-    assert found.chosen == "ideal"
+    found = fit_to_torque(get_robot("go1"), read_bench([tmp_path / "a.csv"], robot))
+    assert found.chosen_law == "ideal"
     assert found.learned is None
-    assert found.tried[0].held_out == pytest.approx(0.02, rel=0.1)
+    assert found.candidates[0].held_out_error == pytest.approx(0.02, rel=0.1)
 
 
 @pytest.mark.slow
 def test_planted_friction_and_lag_are_found(tmp_path):
     planted = {"coulomb": 0.6, "viscous": 0.05, "lag": 0.02}
     robot = bench_file(tmp_path / "a.csv", plain(**planted))
-    found = climb_bench(get_robot("go1"), read_bench([tmp_path / "a.csv"], robot))
-    assert found.chosen == "lag"
-    chosen = next(t for t in found.tried if t.name == "lag")
-    assert chosen.held_out == pytest.approx(0.02, rel=0.2)
+    found = fit_to_torque(get_robot("go1"), read_bench([tmp_path / "a.csv"], robot))
+    assert found.chosen_law == "lag"
+    chosen = next(t for t in found.candidates if t.name == "lag")
+    assert chosen.held_out_error == pytest.approx(0.02, rel=0.2)
     assert chosen.values["motor_coulomb"] == pytest.approx(0.6, rel=0.05)
     assert chosen.values["motor_lag"] + chosen.values["motor_action_delay"] == pytest.approx(0.02, rel=0.15)
 
@@ -97,22 +105,22 @@ def test_planted_friction_and_lag_are_found(tmp_path):
 def test_what_no_figure_explains_takes_a_network(tmp_path):
     odd = lambda error, qd: 3.0 * np.tanh(8.0 * error) * np.exp(-((qd / 3.0) ** 2))
     robot = bench_file(tmp_path / "a.csv", plain(), extra=odd)
-    found = climb_bench(get_robot("go1"), read_bench([tmp_path / "a.csv"], robot))
-    assert found.chosen == "network"
+    found = fit_to_torque(get_robot("go1"), read_bench([tmp_path / "a.csv"], robot))
+    assert found.chosen_law == "network"
     assert found.learned is not None
-    best = min(t.held_out for t in found.tried[:-1])
-    assert found.tried[-1].held_out < 0.5 * best
+    best = min(t.held_out_error for t in found.candidates[:-1])
+    assert found.candidates[-1].held_out_error < 0.5 * best
 
 
 def test_a_better_law_must_be_better_by_more_than_chance():
     rng = RNG(0)
     base = rng.uniform(1.0, 2.0, 30)
-    same = Tried("same", {}, 0, 0, base + 0.2 * rng.standard_normal(30))
-    much = Tried("much", {}, 0, 0, 0.5 * base)
-    first = Tried("first", {}, 0, 0, base)
+    same = Candidate("same", {}, 0, 0, base + 0.2 * rng.standard_normal(30))
+    much = Candidate("much", {}, 0, 0, 0.5 * base)
+    first = Candidate("first", {}, 0, 0, base)
     assert choose([first, same]) is first
     assert choose([first, same, much]) is much
-    assert choose([first, much, dataclasses.replace(first, name="hardly", each=0.495 * base)]) is much
+    assert choose([first, much, dataclasses.replace(first, name="hardly", held_out_errors=0.495 * base)]) is much
 
 
 def test_a_few_pieces_that_hold_nearly_all_of_the_error_hide_no_better_law_and_make_none():
@@ -121,28 +129,28 @@ def test_a_few_pieces_that_hold_nearly_all_of_the_error_hide_no_better_law_and_m
     law = np.array([1.51, 1.01, 1.11, 0.91, 1.00, 0.82, 1.14, 0.79, 1.22])
     one = np.where(np.arange(9) == 0, 0.2, 1.05) * without
     many = np.where(np.arange(9) < 2, 2.0, 0.8) * without
-    first, better, lucky, worse = (Tried("", {}, 0, 0, each) for each in (without, law, one, many))
+    first, better, lucky, worse = (Candidate("", {}, 0, 0, each) for each in (without, law, one, many))
     assert choose([first, better]) is better
     assert choose([better, first]) is better
     assert choose([first, lucky]) is first
     assert choose([first, worse]) is first
-    empty = [Tried("", {}, 0, 0, np.append(t.each, 0.0)) for t in (first, better)]
+    empty = [Candidate("", {}, 0, 0, np.append(t.held_out_errors, 0.0)) for t in (first, better)]
     assert choose(empty) is empty[1]
 
 
 def test_the_ladder_leaves_out_what_makes_no_sense():
     pendulum, go1 = get_robot("pendulum"), get_robot("go1")
-    named = lambda robot, labels: {p.name for rung in LADDER for p in params(robot, labels, rung)}
+    named = lambda robot, labels: {p.name for rung in MOTOR_LAW_TERMS for p in law_parameters(robot, labels, rung)}
     assert not {"motor_kp", "motor_coulomb"} & named(pendulum, ("hinge",))
     assert not {"motor_backlash", "motor_spring"} & named(get_robot("cartpole"), ("slider",)), "without a rotor"
     assert {"motor_backlash", "motor_spring"} <= named(pendulum, ("hinge",))
     assert "motor_backlash" in named(go1, ("FL_calf",))
     assert "motor_spring" not in named(go1, ("FL_calf",)), "its steps are too long for any spring that is told from rigid"
     assert "motor_coulomb" not in named(go1, ("FL_calf",))
-    assert {f"strength_{leg}" for leg in ("FL", "FR", "RL", "RR")} | {"kp", "kd", "action_delay"} <= set(owned(go1))
-    assert "sensor_delay" not in owned(go1)
-    extra = params(go1, ("FL_calf", "FR_calf"), LADDER[5])
-    found = settled(go1, extra, {"motor_stribeck": 0.3, "motor_stribeck_speed": 0.2})
+    assert {f"strength_{leg}" for leg in ("FL", "FR", "RL", "RR")} | {"kp", "kd", "action_delay"} <= set(motor_parameters(go1))
+    assert "sensor_delay" not in motor_parameters(go1)
+    extra = law_parameters(go1, ("FL_calf", "FR_calf"), MOTOR_LAW_TERMS[5])
+    found = fitted_figures(go1, extra, {"motor_stribeck": 0.3, "motor_stribeck_speed": 0.2})
     assert found["stribeck"] == tuple(0.3 if name in ("FL_calf", "FR_calf") else 0.0 for name in go1.contract.target.labels)
 
 
@@ -154,13 +162,13 @@ def test_the_command_writes_a_law_that_a_robot_takes(tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["motors"] == ["FL_calf"]
     assert told["law"] == "lag"
-    soft = dataclasses.replace(get_robot("go1"), unit=Unit(ground=Ground(3e3, 80.0)))
-    robot, _ = put_law(out, soft)
+    soft = dataclasses.replace(get_robot("go1"), unit=UnitPhysics(ground=CompliantGround(3e3, 80.0)))
+    robot, _ = load_law_onto(out, soft)
     assert robot.unit.ground == soft.unit.ground
-    assert robot.driven.lag[robot.contract.target.component("FL_calf")] > 0
-    assert robot.driven.lag[robot.contract.target.component("FL_hip")] == 0
+    assert robot.motors_of_unit.lag[robot.contract.target.component_index("FL_calf")] > 0
+    assert robot.motors_of_unit.lag[robot.contract.target.component_index("FL_hip")] == 0
     with pytest.raises(BadInput, match="FL_calf"):
-        put_law(out, get_robot("pendulum"))
+        load_law_onto(out, get_robot("pendulum"))
     (tmp_path / "b.csv").write_text("time,torque.FL_calf\n0,1\n1,2\n2,3\n")
     for wrong, hint in (
         (["go1", str(tmp_path / "b.csv")], "target.FL_calf"),
@@ -180,27 +188,27 @@ def test_a_law_with_more_figures_fits_no_worse(monkeypatch):
     """From motion alone: each law starts where the one below ended, so that a figure which is not needed does no harm."""
     robot = get_robot("pendulum")
     fixed = robot.prior.fix({n: robot.space[n].nominal for n in robot.space.names if n not in ("joint_friction", "strength")})
-    engine, rng = Engine(robot, 1, threads=1), RNG(0)
-    engine.apply(robot.space.nominal[None], engine.all)
-    engine.reset(engine.all)
+    engine, rng = Simulation(robot, 1, threads=1), RNG(0)
+    engine.apply(robot.space.nominal[None], engine.all_ids)
+    engine.reset(engine.all_ids)
     ticks = np.arange(160)
     targets = 1.2 * np.sin(2 * np.pi * (0.2 + 0.004 * ticks) * ticks / 50)[:, None]
     signals = {"joint_pos": [], "joint_vel": []}
     for u in targets:
-        for rows, y, noise in zip(signals.values(), engine.noiseless()[0], (0.001, 0.05), strict=True):
+        for rows, y, noise in zip(signals.values(), engine.noiseless_signals()[0], (0.001, 0.05), strict=True):
             rows.append([y + noise * rng.standard_normal()])
         engine.replay(u[None])
     episode = Episode(robot.contract, ticks / 50, {n: np.array(v) for n, v in signals.items()}, targets, targets)
-    segments = cut(tracks([episode], robot.contract, 0.02), robot, 15)
+    segments = cut(to_tracks([episode], robot.contract, 0.02), robot, 15)
     held = np.arange(len(segments)) % 3 == 1
-    monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
+    monkeypatch.setattr(motor_identification, "learn", lambda robot, *args, **named: zero_force(robot, "motor", ("hinge",)))
     noise = np.array([0.001, 0.05])
-    found = climb(robot, segments.take(~held), segments.take(held), fixed, noise, ("hinge",), threads=1).actuator
-    laws = [t for t in found.tried if t.name != "network"]
+    found = fit_to_motion(robot, segments.take(~held), segments.take(held), fixed, noise, ("hinge",), threads=1).motor_model
+    laws = [t for t in found.candidates if t.name != "network"]
     assert [t.name for t in laws] == ["as believed", "limits", "stribeck", "load", "backlash", "flex"]
     for below, above in itertools.pairwise(t for t in laws if t.name != "flex"):
-        assert above.fitted < 1.05 * below.fitted
-    assert found.chosen == "as believed"
+        assert above.train_error < 1.05 * below.train_error
+    assert found.chosen_law == "as believed"
 
 
 def test_what_was_found_of_a_motor_is_in_force_whatever_a_parameter_would_set():
@@ -209,11 +217,11 @@ def test_what_was_found_of_a_motor_is_in_force_whatever_a_parameter_would_set():
     measured = tuple(
         0.55 if name == "FL_calf" else c for name, c in zip(go1.contract.target.labels, go1.motors.coulomb, strict=True)
     )
-    robot = dataclasses.replace(go1, unit=Unit(motors={"coulomb": measured}))
-    engine = Engine(robot, 1)
+    robot = dataclasses.replace(go1, unit=UnitPhysics(motors={"coulomb": measured}))
+    engine = Simulation(robot, 1)
     e = go1.prior.median()
     e[go1.space.index("joint_friction")] = 0.3
-    engine.apply(e[None], engine.all)
+    engine.apply(e[None], engine.all_ids)
     there = dict(zip(go1.contract.target.labels, engine.binding.arrays["motor.coulomb"][0], strict=True))
     assert there.pop("FL_calf") == 0.55
     assert set(there.values()) == {0.3}
@@ -221,8 +229,8 @@ def test_what_was_found_of_a_motor_is_in_force_whatever_a_parameter_would_set():
 
 def test_the_delay_of_a_law_becomes_that_of_the_link(tmp_path):
     go1 = get_robot("go1")
-    assert with_delay(go1, go1.prior, 0.0) is go1.prior
-    assert with_delay(go1, go1.prior, 0.013).interval("action_delay", 0.9) == (0.013, 0.013)
+    assert belief_with_delay(go1, go1.prior, 0.0) is go1.prior
+    assert belief_with_delay(go1, go1.prior, 0.013).interval("action_delay", 0.9) == (0.013, 0.013)
 
 
 @pytest.mark.parametrize(
@@ -266,19 +274,19 @@ def test_currents_stand_for_torques(tmp_path):
 def test_what_a_fit_without_the_law_believed_does_not_stand_in_its_way(monkeypatch):
     """Numbers fitted without Stribeck friction make up for it, and are sure of it; the ladder finds the law all the same."""
     robot = get_robot("pendulum")
-    truth = dataclasses.replace(robot, unit=Unit(motors={"stribeck": (0.4,), "stribeck_speed": (0.8,)}))
+    truth = dataclasses.replace(robot, unit=UnitPhysics(motors={"stribeck": (0.4,), "stribeck_speed": (0.8,)}))
     bent = {"joint_friction": (0.29, 0.31), "joint_damping": (0.004, 0.006)}
     held = robot.prior.fix({n: robot.space[n].nominal for n in robot.space.names if n not in bent})
     belief = held.replace(*(Uniform(name, *ends) for name, ends in bent.items()))
-    episode = record(truth, truth.space.nominal, Waves(truth, 8.0).chirp(high=2.0, part=0.9), seed=2)
-    segments, noise = cut(tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
+    episode = record_targets(truth, truth.space.nominal, Multisine(truth, 8.0).chirp(high=2.0, amplitude_share=0.9), seed=2)
+    segments, noise = cut(to_tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
     out = np.arange(len(segments)) % 3 == 1
-    monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
+    monkeypatch.setattr(motor_identification, "learn", lambda robot, *args, **named: zero_force(robot, "motor", ("hinge",)))
     parts = segments.take(~out), segments.take(out)
-    found = climb(robot, *parts, belief, noise, ("hinge",), threads=1, ladder=STRIBECK)
-    least = errors(truth, segments.take(out), noise, noise, [truth.space.nominal], 1)[0].overall
-    assert found.actuator.chosen == "stribeck"
-    assert found.actuator.tried[1].held_out < 1.1 * least
+    found = fit_to_motion(robot, *parts, belief, noise, ("hinge",), threads=1, law_terms=STRIBECK)
+    least = prediction_errors(truth, segments.take(out), noise, noise, [truth.space.nominal], 1)[0].overall
+    assert found.motor_model.chosen_law == "stribeck"
+    assert found.motor_model.candidates[1].held_out_error < 1.1 * least
     assert found.belief.median()[robot.space.index("joint_friction")] < 0.2
 
 
@@ -286,18 +294,18 @@ def test_what_a_fit_without_the_law_believed_does_not_stand_in_its_way(monkeypat
 def test_numbers_that_only_show_together_stay_together_beside_a_law(monkeypatch):
     """Motion tells the ratio of strength to mass. A belief in which the two vary by themselves is one of other pendulums."""
     robot = get_robot("pendulum")
-    truth = dataclasses.replace(robot, unit=Unit(motors={"stribeck": (0.4,), "stribeck_speed": (0.8,)}))
+    truth = dataclasses.replace(robot, unit=UnitPhysics(motors={"stribeck": (0.4,), "stribeck_speed": (0.8,)}))
     held = robot.prior.fix({n: robot.space[n].nominal for n in robot.space.names if n not in ("weight_mass", "strength")})
-    episode = record(truth, truth.space.nominal, Waves(truth, 8.0).chirp(high=2.0, part=0.9), seed=2)
-    segments, noise = cut(tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
+    episode = record_targets(truth, truth.space.nominal, Multisine(truth, 8.0).chirp(high=2.0, amplitude_share=0.9), seed=2)
+    segments, noise = cut(to_tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
     out = np.arange(len(segments)) % 3 == 1
-    monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
-    monkeypatch.setattr(actuator, "choose", lambda tried: next(t for t in tried if t.name == "stribeck"))
+    monkeypatch.setattr(motor_identification, "learn", lambda robot, *args, **named: zero_force(robot, "motor", ("hinge",)))
+    monkeypatch.setattr(motor_identification, "choose", lambda tried: next(t for t in tried if t.name == "stribeck"))
     parts = segments.take(~out), segments.take(out)
-    after = climb(robot, *parts, held, noise, ("hinge",), threads=1, ladder=STRIBECK).belief
+    after = fit_to_motion(robot, *parts, held, noise, ("hinge",), threads=1, law_terms=STRIBECK).belief
     mass, strength = (after.sample(RNG(0), 2000)[:, robot.space.index(n)] for n in ("weight_mass", "strength"))
-    ratio = strength / (mass + ROD / WEIGHT / 2)
-    assert ratio.mean() == pytest.approx(1.0 / (1.0 + ROD / WEIGHT / 2), rel=0.03)
+    ratio = strength / (mass + ROD_MASS / WEIGHT_MASS / 2)
+    assert ratio.mean() == pytest.approx(1.0 / (1.0 + ROD_MASS / WEIGHT_MASS / 2), rel=0.03)
     assert ratio.std() / ratio.mean() < 0.5 * mass.std() / mass.mean()
     assert np.corrcoef(mass, strength)[0, 1] > 0.8
 
@@ -305,27 +313,27 @@ def test_numbers_that_only_show_together_stay_together_beside_a_law(monkeypatch)
 @pytest.mark.slow
 def test_masses_that_were_found_without_the_law_are_set_right_with_it(monkeypatch):
     robot = get_robot("pendulum")
-    truth = dataclasses.replace(robot, unit=Unit(motors={"backlash": (0.04,)}))
+    truth = dataclasses.replace(robot, unit=UnitPhysics(motors={"backlash": (0.04,)}))
     own = ("weight_mass", "joint_friction", "joint_damping")
     before = robot.prior.fix({n: robot.space[n].nominal for n in robot.space.names if n not in own})
     bent = before.replace(Uniform("weight_mass", 0.78, 0.8))
-    episode = record(truth, truth.space.nominal, Waves(truth, 12.0).chirp(high=4.0, part=0.9), seed=2)
-    segments, noise = cut(tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
+    episode = record_targets(truth, truth.space.nominal, Multisine(truth, 12.0).chirp(high=4.0, amplitude_share=0.9), seed=2)
+    segments, noise = cut(to_tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
     out = np.arange(len(segments)) % 3 == 1
-    monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
-    gears = [r for r in LADDER if r.name == "backlash"]
+    monkeypatch.setattr(motor_identification, "learn", lambda robot, *args, **named: zero_force(robot, "motor", ("hinge",)))
+    gears = [r for r in MOTOR_LAW_TERMS if r.name == "backlash"]
     parts = segments.take(~out), segments.take(out)
-    found = climb(robot, *parts, bent, noise, ("hinge",), threads=1, before=before, ladder=gears)
-    assert found.actuator.chosen == "backlash"
-    assert found.actuator.motors["backlash"][0] == pytest.approx(0.04, rel=0.02)
+    found = fit_to_motion(robot, *parts, bent, noise, ("hinge",), threads=1, prior_belief=before, law_terms=gears)
+    assert found.motor_model.chosen_law == "backlash"
+    assert found.motor_model.motor_figures["backlash"][0] == pytest.approx(0.04, rel=0.02)
     # Without all numbers beside the law it is 2.9 times the noise that is left.
-    least = errors(truth, parts[1], noise, noise, [truth.space.nominal], 1)[0].overall
-    assert found.actuator.tried[-1].held_out < 1.1 * least
+    least = prediction_errors(truth, parts[1], noise, noise, [truth.space.nominal], 1)[0].overall
+    assert found.motor_model.candidates[-1].held_out_error < 1.1 * least
     assert found.belief.median()[robot.space.index("weight_mass")] == pytest.approx(1.0, rel=0.03)
     for name, sigma in (("joint_pos", 0.0015), ("joint_vel", 0.1)):
         shown = found.belief.median()[robot.space.index(f"{name}_noise")]
         assert shown == pytest.approx(sigma, rel=0.15)
-        assert shown <= found.left[name] * (1 + 1e-9) < 2.0 * sigma
+        assert shown <= found.unexplained_noise[name] * (1 + 1e-9) < 2.0 * sigma
 
 
 @pytest.mark.slow
@@ -334,16 +342,16 @@ def test_masses_that_were_found_without_the_law_are_set_right_with_it(monkeypatc
 )
 def test_a_gear_is_found_by_what_its_rotor_does(monkeypatch, planted, field, value):
     robot = get_robot("pendulum")
-    truth = dataclasses.replace(robot, unit=Unit(motors={field: (value,)} if field else {}))
+    truth = dataclasses.replace(robot, unit=UnitPhysics(motors={field: (value,)} if field else {}))
     own = ("joint_friction", "joint_damping")
     held = robot.prior.fix({n: robot.space[n].nominal for n in robot.space.names if n not in own})
-    episode = record(truth, truth.space.nominal, Waves(truth, 12.0).chirp(high=4.0, part=0.9), seed=2)
-    segments, noise = cut(tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
+    episode = record_targets(truth, truth.space.nominal, Multisine(truth, 12.0).chirp(high=4.0, amplitude_share=0.9), seed=2)
+    segments, noise = cut(to_tracks([episode], robot.contract, 0.02), robot, 15), np.array([0.0015, 0.1])
     out = np.arange(len(segments)) % 3 == 1
-    monkeypatch.setattr(actuator, "learn", lambda robot, *args, **named: silent(robot, "motor", ("hinge",)))
-    gears = [r for r in LADDER if r.name in ("backlash", "flex")]
+    monkeypatch.setattr(motor_identification, "learn", lambda robot, *args, **named: zero_force(robot, "motor", ("hinge",)))
+    gears = [r for r in MOTOR_LAW_TERMS if r.name in ("backlash", "flex")]
     parts = segments.take(~out), segments.take(out)
-    found = climb(robot, *parts, held, noise, ("hinge",), threads=1, ladder=gears).actuator
-    assert found.chosen == planted
+    found = fit_to_motion(robot, *parts, held, noise, ("hinge",), threads=1, law_terms=gears).motor_model
+    assert found.chosen_law == planted
     if field:
-        assert found.motors[field][0] == pytest.approx(value, rel=0.2)
+        assert found.motor_figures[field][0] == pytest.approx(value, rel=0.2)

@@ -11,42 +11,52 @@ import numpy as np
 import pytest
 
 from isthmus.cli.main import main
-from isthmus.data.contract import Law
-from isthmus.data.recording import read, write
+from isthmus.core.errors import BadInput
+from isthmus.data.contract import AffineFeedback
+from isthmus.data.mcap.writer import read_episode, write_episode
 from isthmus.deploy.controller import Controller
-from isthmus.errors import BadInput
-from isthmus.gap.bootstrap import block_draws, interval
-from isthmus.gap.closed import charged
-from isthmus.gap.far import HORIZONS, _by_signal, _root_mean, _scores, _squares, far, still
-from isthmus.gap.noise import floor
-from isthmus.gap.predict import Predictor, warmed
-from isthmus.gap.residual import Components
-from isthmus.gap.segments import cut
-from isthmus.gap.tracks import tracks
-from isthmus.gap.whole import check
-from isthmus.identify.plant import record, waves
+from isthmus.real2sim.measure.bootstrap import block_bootstrap_indices, bootstrap_interval
+from isthmus.real2sim.measure.closed_loop import in_control
+from isthmus.real2sim.measure.measure import check_recorded_with
+from isthmus.real2sim.measure.prediction_error import (
+    HORIZON_SECONDS,
+    _mean_by_signal,
+    _root_nan_mean,
+    _segment_scores,
+    _squared_errors,
+    is_motionless,
+    measure_prediction_error,
+)
+from isthmus.real2sim.measure.predictor import Predictor, warm_up_ticks
+from isthmus.real2sim.prepare.noise import noise_floor
+from isthmus.real2sim.prepare.segments import cut
+from isthmus.real2sim.prepare.tracks import to_tracks
+from isthmus.real2sim.residual.residual import Components
 from isthmus.robots import get_robot
+from isthmus.sim.simulate_recording import random_multisine, record_targets
 from isthmus.world import Belief
 from support.recordings import following, recorded
 
 PENDULUM = get_robot("pendulum")
 RATE = PENDULUM.contract.rate
-TICKS = sorted({1, *(round(h * RATE) for h in HORIZONS)})
+TICKS = sorted({1, *(round(h * RATE) for h in HORIZON_SECONDS)})
 
 
 def planted(payload: float, seed: int, seconds: float = 20.0):
     e = PENDULUM.space.nominal.copy()
     e[PENDULUM.space.index("payload")] = payload
-    found = tracks([record(PENDULUM, e, waves(PENDULUM, seconds, seed), seed)], PENDULUM.contract, 1.0 / RATE)
-    return found, floor(found, Components(PENDULUM.contract))
+    found = to_tracks(
+        [record_targets(PENDULUM, e, random_multisine(PENDULUM, seconds, seed), seed)], PENDULUM.contract, 1.0 / RATE
+    )
+    return found, noise_floor(found, Components(PENDULUM.contract))
 
 
 def squares(payload: float, seed: int, seconds: float = 20.0) -> np.ndarray:
     """(S, horizons, signals) in the nominal world."""
     found, noise = planted(payload, seed, seconds)
-    segments = cut(found, PENDULUM, warmed(PENDULUM) + TICKS[-1], TICKS[-1])
+    segments = cut(found, PENDULUM, warm_up_ticks(PENDULUM) + TICKS[-1], TICKS[-1])
     predicted = Predictor(PENDULUM, segments, noise, threads=1)(PENDULUM.space.nominal)
-    return _by_signal(_squares(predicted, TICKS), Components(PENDULUM.contract).all)
+    return _mean_by_signal(_squared_errors(predicted, TICKS), Components(PENDULUM.contract).entries)
 
 
 @pytest.fixture(scope="module")
@@ -62,16 +72,16 @@ def test_the_right_simulator_has_an_error_of_one_at_every_horizon(right):
 
 
 def test_the_interval_of_the_score_covers_it(right):
-    scores = np.stack([_scores(one) for one in right])
+    scores = np.stack([_segment_scores(one) for one in right])
     truth = float(np.sqrt(scores.mean()))
     halves = [half for one in scores for half in (one[: one.shape[0] // 2], one[one.shape[0] // 2 :])]
-    found = [interval(half, np.zeros(len(half), int), _root_mean) for half in halves]
+    found = [bootstrap_interval(half, np.zeros(len(half), int), _root_nan_mean) for half in halves]
     assert all(m.low <= m.value <= m.high for m in found)
     assert sum(m.low <= truth <= m.high for m in found) >= 0.75 * len(found)
 
 
 def test_a_wrong_payload_raises_the_score_and_more_of_it_more():
-    found = [float(np.sqrt(_scores(squares(p, 3)).mean())) for p in (0.0, 0.05, 0.1, 0.2, 0.4)]
+    found = [float(np.sqrt(_segment_scores(squares(p, 3)).mean())) for p in (0.0, 0.05, 0.1, 0.2, 0.4)]
     assert all(b > a for a, b in pairwise(found))
     assert found[0] < 1.2
     assert found[3] > 2.0
@@ -84,20 +94,20 @@ def test_a_wrong_payload_shows_more_further_ahead():
 
 def test_a_replay_in_the_right_simulator_holds_and_in_a_wrong_one_does_not():
     found, noise = planted(0.0, 1, 8.0)
-    right = far(PENDULUM, found, noise, Belief(PENDULUM.space), threads=1)
+    right = measure_prediction_error(PENDULUM, found, noise, Belief(PENDULUM.space), threads=1)
     assert right.replay is not None
-    assert right.replay.lost.rate == 0.0
+    assert right.replay.diverged.rate == 0.0
     assert 0.85 < right.score.value < 1.2
-    wrong = Belief.over(PENDULUM.space, {"strength": (0.4, 0.4)})
-    other = far(PENDULUM, found, noise, wrong, threads=1)
+    wrong = Belief.from_ranges(PENDULUM.space, {"strength": (0.4, 0.4)})
+    other = measure_prediction_error(PENDULUM, found, noise, wrong, threads=1)
     assert other.replay is not None
-    assert other.replay.lost_after.value < right.replay.lost_after.value
+    assert other.replay.divergence_time.value < right.replay.divergence_time.value
     assert other.score.low > right.score.high
 
 
 def test_blocks_stay_within_their_recording():
     groups = np.repeat([0, 1, 2], [7, 1, 19])
-    drawn = block_draws(groups, np.random.default_rng(0), 500)
+    drawn = block_bootstrap_indices(groups, np.random.default_rng(0), 500)
     assert drawn.shape == (500, 27)
     counts = np.bincount(drawn.ravel(), minlength=27) / 500
     assert np.abs(counts - 1.0).max() < 0.35  # every piece is drawn equally often
@@ -108,62 +118,70 @@ def test_blocks_stay_within_their_recording():
 
 def test_standing_still_says_nothing_and_dead_motors_do():
     target = np.zeros((200, 1))
-    hanging = record(PENDULUM, PENDULUM.space.nominal, target, 1)
-    found = tracks([hanging], PENDULUM.contract, 1.0 / RATE)
+    hanging = record_targets(PENDULUM, PENDULUM.space.nominal, target, 1)
+    found = to_tracks([hanging], PENDULUM.contract, 1.0 / RATE)
     components = Components(PENDULUM.contract)
-    assert still(found, components, floor(found, components))
+    assert is_motionless(found, components, noise_floor(found, components))
     moved, noise = planted(0.0, 1, 4.0)
-    assert not still(moved, components, noise)
-    dead = [replace(t, target=waves(PENDULUM, 4.0, 0, 0.05)) for t in found]
-    assert not still(dead, components, floor(found, components))
+    assert not is_motionless(moved, components, noise)
+    dead = [replace(t, target=random_multisine(PENDULUM, 4.0, 0, 0.05)) for t in found]
+    assert not is_motionless(dead, components, noise_floor(found, components))
 
 
 def test_a_policy_that_stands_says_nothing_though_it_answers_noise_and_the_robot_got_up_before():
     rng = np.random.default_rng(0)
     target = 0.01 * rng.standard_normal((400, 1))
-    target[:100] = waves(PENDULUM, 2.0, 0, 0.5)
-    episode = record(PENDULUM, PENDULUM.space.nominal, target, 1)
+    target[:100] = random_multisine(PENDULUM, 2.0, 0, 0.5)
+    episode = record_targets(PENDULUM, PENDULUM.space.nominal, target, 1)
     wanted = np.where(np.arange(400)[:, None] < 250, np.nan, target)
     episode = replace(episode, wanted=wanted)
-    found, components = tracks([episode], PENDULUM.contract, 1.0 / RATE), Components(PENDULUM.contract)
-    noise = floor(found, components)
-    assert not still(found, components, noise)
-    assert still(charged(PENDULUM, [episode], found), components, noise)
-    louder = [replace(t, target=100.0 * t.target) for t in charged(PENDULUM, [episode], found)]
-    assert not still(louder, components, noise), "so much was asked for"
+    found, components = to_tracks([episode], PENDULUM.contract, 1.0 / RATE), Components(PENDULUM.contract)
+    noise = noise_floor(found, components)
+    assert not is_motionless(found, components, noise)
+    assert is_motionless(in_control(PENDULUM, [episode], found), components, noise)
+    louder = [replace(t, target=100.0 * t.target) for t in in_control(PENDULUM, [episode], found)]
+    assert not is_motionless(louder, components, noise), "so much was asked for"
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gap")
     controller = following(
-        PENDULUM, waves(PENDULUM, 8.0, 3, 0.5), Law((0.0,), {"joint_vel": ((-0.05,),)}), folder / "a.controller"
+        PENDULUM,
+        random_multisine(PENDULUM, 8.0, 3, 0.5),
+        AffineFeedback((0.0,), {"joint_vel": ((-0.05,),)}),
+        folder / "a.controller",
     )
-    write(folder / "walk.mcap", recorded(PENDULUM, controller, PENDULUM.space.nominal, 300, 1))
-    write(folder / "short.mcap", recorded(PENDULUM, controller, PENDULUM.space.nominal, 12, 1))
-    write(folder / "still.mcap", record(PENDULUM, PENDULUM.space.nominal, np.zeros((200, 1)), 1))
+    write_episode(folder / "walk.mcap", recorded(PENDULUM, controller, PENDULUM.space.nominal, 300, 1))
+    write_episode(folder / "short.mcap", recorded(PENDULUM, controller, PENDULUM.space.nominal, 12, 1))
+    write_episode(folder / "still.mcap", record_targets(PENDULUM, PENDULUM.space.nominal, np.zeros((200, 1)), 1))
     crazyflie = get_robot("crazyflie")
-    write(folder / "other.mcap", record(crazyflie, crazyflie.space.nominal, waves(crazyflie, 1.0), 1))
+    write_episode(
+        folder / "other.mcap", record_targets(crazyflie, crazyflie.space.nominal, random_multisine(crazyflie, 1.0), 1)
+    )
     return folder
 
 
 def run(capsys, *args) -> tuple[int, dict]:
-    code = main(["gap", *map(str, args), "--json"])
+    code = main(["diagnose", *map(str, args), "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
 def test_a_recording_that_another_driver_made_is_refused(files, tmp_path, capsys):
     """By what it would have sent, where the recording does not say who was in charge."""
-    driven = (read(files / "walk.mcap"), record(PENDULUM, PENDULUM.space.nominal, waves(PENDULUM, 6.0, 8, 0.4), 1))
+    driven = (
+        read_episode(files / "walk.mcap"),
+        record_targets(PENDULUM, PENDULUM.space.nominal, random_multisine(PENDULUM, 6.0, 8, 0.4), 1),
+    )
     mine, stranger = (replace(x, wanted=np.full_like(x.wanted, np.nan), origin={}) for x in driven)
-    write(tmp_path / "stranger.mcap", stranger)
+    write_episode(tmp_path / "stranger.mcap", stranger)
     code, said = run(capsys, files / "a.controller", tmp_path / "stranger.mcap", "--robot", "pendulum")
     assert code == 2
     assert "stranger.mcap does not say what drove the robot" in said["error"]
     controller = Controller.load(files / "a.controller")
-    check(PENDULUM, controller, mine, "mine")
+    check_recorded_with(PENDULUM, controller, mine, "mine")
     with pytest.raises(BadInput, match="sent other targets"):
-        check(PENDULUM, controller, stranger, "stranger")
+        check_recorded_with(PENDULUM, controller, stranger, "stranger")
 
 
 @pytest.mark.slow
@@ -206,14 +224,14 @@ def test_bad_input_is_one_sentence(files, capsys, recording, says):
 
 def test_another_controller_is_refused(files, capsys, tmp_path):
 
-    from isthmus.data.reader import read
+    from isthmus.data.mcap.reader import read_episode
 
-    episode = read(files / "walk.mcap")
-    write(tmp_path / "b.mcap", replace(episode, origin={"controller_hash": "0" * 64}))
+    episode = read_episode(files / "walk.mcap")
+    write_episode(tmp_path / "b.mcap", replace(episode, origin={"controller_hash": "0" * 64}))
     code, record_ = run(capsys, files / "a.controller", tmp_path / "b.mcap")
     assert code == 2
     assert "another controller" in record_["error"]
-    write(tmp_path / "c.mcap", replace(episode, target=np.full_like(episode.target, np.nan)))
+    write_episode(tmp_path / "c.mcap", replace(episode, target=np.full_like(episode.target, np.nan)))
     code, record_ = run(capsys, files / "a.controller", tmp_path / "c.mcap")
     assert code == 2
     assert "no targets" in record_["error"]

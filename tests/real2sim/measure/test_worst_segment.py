@@ -8,13 +8,13 @@ import mujoco
 import numpy as np
 import pytest
 
-from isthmus.gap.noise import floor
-from isthmus.gap.residual import Components
-from isthmus.gap.tracks import Track, tracks
-from isthmus.gap.worst import SECONDS, worst
-from isthmus.identify.plant import record, waves
+from isthmus.real2sim.measure.worst_prediction import SHOWN_SECONDS, worst_segment
+from isthmus.real2sim.prepare.noise import noise_floor
+from isthmus.real2sim.prepare.tracks import Track, to_tracks
+from isthmus.real2sim.residual.residual import Components
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot
+from isthmus.sim.simulate_recording import random_multisine, record_targets
 
 PENDULUM = get_robot("pendulum")
 
@@ -23,22 +23,24 @@ def planted(robot: Robot, seconds: float = 10.0, size: float = 0.3, **other: flo
     e = robot.space.nominal.copy()
     for name, value in other.items():
         e[robot.space.index(name)] = value
-    found = tracks([record(robot, e, waves(robot, seconds, 3, size), 3)], robot.contract, 1.0 / robot.contract.rate)
-    return found, floor(found, Components(robot.contract))
+    found = to_tracks(
+        [record_targets(robot, e, random_multisine(robot, seconds, 3, size), 3)], robot.contract, 1.0 / robot.contract.rate
+    )
+    return found, noise_floor(found, Components(robot.contract))
 
 
 def test_the_right_simulator_moves_as_the_robot_did():
     found, noise = planted(PENDULUM)
-    w = worst(PENDULUM, found, noise, PENDULUM.space.nominal, 1)
+    w = worst_segment(PENDULUM, found, noise, PENDULUM.space.nominal, 1)
     assert w is not None
     assert w.error < 2.0
     assert np.abs(w.recorded - w.simulated).max() < 0.02
-    assert w.time[-1] == pytest.approx(SECONDS)
+    assert w.time[-1] == pytest.approx(SHOWN_SECONDS)
 
 
 def test_a_wrong_one_leaves_it_from_the_same_start():
     found, noise = planted(PENDULUM, payload=0.3)
-    w = worst(PENDULUM, found, noise, PENDULUM.space.nominal, 1)
+    w = worst_segment(PENDULUM, found, noise, PENDULUM.space.nominal, 1)
     assert w is not None
     off = np.abs(w.recorded - w.simulated)[:, 0]
     assert off[0] < 0.02
@@ -52,7 +54,7 @@ def test_it_finds_the_seconds_in_which_something_else_happened():
     found, noise = planted(PENDULUM, seconds=12.0)
     odd = found[0].measured.copy()
     odd[400:500, 0] += 0.5 * np.sin(np.arange(100) * 0.2)
-    w = worst(PENDULUM, [replace(found[0], measured=odd)], noise, PENDULUM.space.nominal, 1)
+    w = worst_segment(PENDULUM, [replace(found[0], measured=odd)], noise, PENDULUM.space.nominal, 1)
     assert w is not None
     begin, end = w.start, w.start + w.time[-1]
     assert begin < 10.0
@@ -64,10 +66,10 @@ def test_what_is_not_measured_is_drawn_as_simulated():
     found, noise = planted(cartpole, seconds=5.0, size=0.1)
     blind = found[0].measured.copy()
     blind[:, :2] = np.nan
-    w = worst(cartpole, [replace(found[0], measured=blind)], noise, cartpole.space.nominal, 1)
+    w = worst_segment(cartpole, [replace(found[0], measured=blind)], noise, cartpole.space.nominal, 1)
     assert w is not None
-    assert w.unseen == ("slider",)
-    assert not w.walked
+    assert w.unmeasured_joints == ("slider",)
+    assert not w.position_from_feet
     assert (w.recorded[:, 0] == w.simulated[:, 0]).all()
     assert (w.recorded[:, 1] != w.simulated[:, 1]).any()
 
@@ -75,15 +77,15 @@ def test_what_is_not_measured_is_drawn_as_simulated():
 def test_a_short_recording_has_none():
     found, noise = planted(PENDULUM, seconds=2.0)
     short = [replace(t, target=t.target[:30], measured=t.measured[:30]) for t in found]
-    assert worst(PENDULUM, short, noise, PENDULUM.space.nominal, 1) is None
+    assert worst_segment(PENDULUM, short, noise, PENDULUM.space.nominal, 1) is None
 
 
 def test_a_walking_robot_keeps_its_feet_on_the_ground():
     go1 = get_robot("go1")
     found, noise = planted(go1, seconds=6.0, size=0.04)
-    w = worst(go1, found, noise, go1.space.nominal, 1)
+    w = worst_segment(go1, found, noise, go1.space.nominal, 1)
     assert w is not None
-    assert w.walked
+    assert w.position_from_feet
     assert np.allclose(w.recorded[0, :2], w.simulated[0, :2])
     d = mujoco.MjData(go1.model)
     feet = [go1.model.geom(name).id for name in go1.feet]

@@ -9,16 +9,16 @@ import mujoco
 import numpy as np
 import pytest
 
-from isthmus.gap.residual import Components, Linear, Residual
-from isthmus.gap.segments import Segments, past_kept
-from isthmus.gap.tangent import dof_of
-from isthmus.identify.descend import Normal
+from isthmus.real2sim.prepare.segments import Segments, past_target_ticks
+from isthmus.real2sim.residual.gauss_newton import NormalEquations
+from isthmus.real2sim.residual.residual import Components, Linearization, ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.robots.pendulum import GRAVITY_TORQUE, INERTIA, LENGTH
-from isthmus.sim.actuators import STICTION_SPEED
-from isthmus.sim.engine import Engine
+from isthmus.sim.engines.mujoco.tangent import dof_of
+from isthmus.sim.indexing import signal_sources
+from isthmus.sim.physics.motor_law import STICTION_SPEED
 from isthmus.sim.robot import Robot
-from isthmus.sim.sources import column_sources
+from isthmus.sim.simulation import Simulation
 
 SEGMENTS, TICKS, SIGMA = 2, 15, 0.1
 SMALL = 1e-5
@@ -32,7 +32,7 @@ def world(robot: Robot) -> np.ndarray:
     return np.where(plain, 0.0, e)
 
 
-def moving(robot: Robot, e: np.ndarray, names=(), seed: int = 0) -> Residual:
+def moving(robot: Robot, e: np.ndarray, names=(), seed: int = 0) -> ParameterResidual:
     """The residual of segments that the world e predicts exactly, from states at random."""
     rng, target = np.random.default_rng(seed), robot.contract.target
     size = 0.1 * (np.array(target.high) - np.array(target.low))
@@ -41,35 +41,37 @@ def moving(robot: Robot, e: np.ndarray, names=(), seed: int = 0) -> Residual:
     qvel = 0.5 * rng.standard_normal((SEGMENTS, robot.model.nv))
     for q in qpos:
         mujoco.mj_integratePos(robot.model, q, 0.4 * rng.standard_normal(robot.model.nv), 1.0)
-    sent = np.tile(np.array(robot.default), (SEGMENTS, past_kept(robot), 1))
+    sent = np.tile(np.array(robot.default), (SEGMENTS, past_target_ticks(robot), 1))
     width = sum(s.size for s in robot.contract.signals)
     nothing = np.zeros((SEGMENTS, TICKS + 1, width))
     segments = Segments(sent, targets, nothing, qpos, qvel, np.zeros(SEGMENTS, int), np.zeros(SEGMENTS))
     noise = np.full(len(Components(robot.contract)), SIGMA)
-    first = Residual(robot, segments, noise, names, threads=1)
-    exact = first.predict(e[None], np.zeros((1, SEGMENTS, len(first.spread))))[0]
-    return Residual(robot, replace(segments, measured=exact), noise, names, threads=1)
+    first = ParameterResidual(robot, segments, noise, names, threads=1)
+    exact = first.predict(e[None], np.zeros((1, SEGMENTS, len(first.start_scale))))[0]
+    return ParameterResidual(robot, replace(segments, measured=exact), noise, names, threads=1)
 
 
-def by_copies(residual: Residual, e: np.ndarray, step: float = SMALL) -> Linear:
+def by_copies(residual: ParameterResidual, e: np.ndarray, step: float = SMALL) -> Linearization:
     """As the fit takes them."""
-    z = residual.space.unconstrained(e[residual.columns])
-    xi = np.zeros((SEGMENTS, len(residual.spread)))
-    return residual.linear(z, e, xi, np.full(len(z), step), np.full(xi.shape, step))
+    z = residual.space.unconstrained(e[residual.parameter_columns])
+    xi = np.zeros((SEGMENTS, len(residual.start_scale)))
+    return residual.linearize(z, e, xi, np.full(len(z), step), np.full(xi.shape, step))
 
 
-def walked(residual: Residual, e: np.ndarray, s: int) -> tuple[mujoco.MjModel, list[tuple[np.ndarray, np.ndarray, np.ndarray]]]:
+def walked(
+    residual: ParameterResidual, e: np.ndarray, s: int
+) -> tuple[mujoco.MjModel, list[tuple[np.ndarray, np.ndarray, np.ndarray]]]:
     """The model of the world e, and (qpos, qvel, ctrl) at every physics step of segment s."""
-    segments, engine = residual.segments, Engine(residual.robot, 1, threads=1, compiled=False)
-    engine.apply(e[None], engine.all)
-    engine.reset(engine.all, segments.qpos[s : s + 1], segments.qvel[s : s + 1], segments.sent[s : s + 1])
-    rows, physics = [], engine._physics
+    segments, engine = residual.segments, Simulation(residual.robot, 1, threads=1, native_motor_law=False)
+    engine.apply(e[None], engine.all_ids)
+    engine.reset(engine.all_ids, segments.qpos[s : s + 1], segments.qvel[s : s + 1], segments.past_targets[s : s + 1])
+    rows, physics = [], engine._step_batch
 
     def noted(steps: int) -> None:
         rows.append((engine.qpos[0].copy(), engine.qvel[0].copy(), engine.ctrl[0].copy()))
         physics(steps)
 
-    engine._physics = noted
+    engine._step_batch = noted
     for target in segments.target[s]:
         engine.replay(target[None])
     return engine.batch.get_model(0), rows
@@ -93,7 +95,7 @@ def friction_slope(robot: Robot, e: np.ndarray, qvel: np.ndarray) -> np.ndarray:
 def as_signals(robot: Robot, states: np.ndarray) -> np.ndarray:
     """Rows of the tangent of a state, (..., 2 nv, k), as components of the signals, (..., components, k)."""
     m, rows = robot.model, []
-    for array, columns in column_sources(robot, m):
+    for array, columns in signal_sources(robot, m):
         for c in columns:
             dof = dof_of(m, c) if array == "qpos" else m.nv + c
             turns = array == "qpos" and m.jnt_type[m.dof_jntid[dof]] == mujoco.mjtJoint.mjJNT_FREE and c >= 3
@@ -103,7 +105,7 @@ def as_signals(robot: Robot, states: np.ndarray) -> np.ndarray:
     return np.stack(rows, axis=-2)
 
 
-def by_transitions(residual: Residual, e: np.ndarray, eps: float = 1e-6) -> np.ndarray:
+def by_transitions(residual: ParameterResidual, e: np.ndarray, eps: float = 1e-6) -> np.ndarray:
     """dr/dξ as the product of MuJoCo's transition matrices along the way, with the slope of the motor law put in."""
     robot, nv, out = residual.robot, residual.robot.model.nv, []
     for s in range(SEGMENTS):
@@ -118,10 +120,10 @@ def by_transitions(residual: Residual, e: np.ndarray, eps: float = 1e-6) -> np.n
             if i % robot.substeps == 0:
                 kept.append(grown)
         out.append(as_signals(robot, np.array(kept)))
-    return np.array(out) * residual.spread / SIGMA
+    return np.array(out) * residual.start_scale / SIGMA
 
 
-def by_hand(residual: Residual, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def by_hand(residual: ParameterResidual, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of the pendulum: dr/dz by payload and joint_damping, and dr/dξ, from its equation written out.
 
     v' = v + h (τ - G sin q) / I,  q' = q + h v',  with I and G linear in the payload and τ = motor - friction(v)
@@ -131,7 +133,7 @@ def by_hand(residual: Residual, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     h, load = float(robot.model.opt.timestep), value["payload"]
     dI, dG = LENGTH**2 + 0.4 * robot.payload_radius**2, 9.81 * LENGTH
     inertia, gravity = INERTIA + load * dI, GRAVITY_TORQUE + load * dG
-    u = residual.space.unit(e[residual.columns])
+    u = residual.space.unit(e[residual.parameter_columns])
     chain = (residual.space.high - residual.space.low) * u * (1.0 - u)
     by_z, by_x = [], []
     for s in range(SEGMENTS):
@@ -149,13 +151,13 @@ def by_hand(residual: Residual, e: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
                 kept.append(grown)
         both = np.array(kept) / SIGMA
         by_z.append(both[:, :, :2] * chain)
-        by_x.append(both[:, :, 2:] * residual.spread)
+        by_x.append(both[:, :, 2:] * residual.start_scale)
     return np.array(by_z), np.array(by_x)
 
 
-def off(found: np.ndarray, exact: np.ndarray, residual: Residual) -> float:
+def off(found: np.ndarray, exact: np.ndarray, residual: ParameterResidual) -> float:
     """Largest error, against the largest derivative, among the ticks that are compared."""
-    seen = slice(residual.skip, None)
+    seen = slice(residual.settle_ticks, None)
     return float(np.abs(found - exact)[:, seen].max() / np.abs(exact[:, seen]).max())
 
 
@@ -170,8 +172,8 @@ def pendulum():
 def test_a_pendulum_has_the_derivatives_of_its_equation(pendulum):
     residual, e = pendulum
     found, (by_z, by_x) = by_copies(residual, e), by_hand(residual, e)
-    assert off(found.dz, by_z, residual) < 1e-6
-    assert off(found.dx, by_x, residual) < 1e-6
+    assert off(found.dr_dz, by_z, residual) < 1e-6
+    assert off(found.dr_dxi, by_x, residual) < 1e-6
 
 
 def test_mujocos_transitions_are_those_of_the_equation_too(pendulum):
@@ -184,7 +186,7 @@ def test_copies_and_the_chain_of_transitions_agree(name):
     robot = get_robot(name)
     e = world(robot)
     residual = moving(robot, e)
-    assert off(by_copies(residual, e).dx, by_transitions(residual, e), residual) < 1e-5
+    assert off(by_copies(residual, e).dr_dxi, by_transitions(residual, e), residual) < 1e-5
 
 
 def test_without_the_motor_law_the_chain_is_wrong(pendulum, monkeypatch):
@@ -200,7 +202,7 @@ def test_the_error_of_a_step_falls_with_its_square(pendulum):
     e[robot.space.index("joint_friction")] = 0.0
     residual = moving(robot, e, ["payload", "joint_damping"])
     exact = by_hand(residual, e)[0]
-    errors = [off(by_copies(residual, e, step).dz, exact, residual) for step in (0.3, 0.03, 0.003)]
+    errors = [off(by_copies(residual, e, step).dr_dz, exact, residual) for step in (0.3, 0.03, 0.003)]
     assert errors[0] < 0.02
     assert [a / b for a, b in pairwise(errors)] == pytest.approx([100, 100], rel=0.1)
 
@@ -211,14 +213,14 @@ def test_over_a_long_step_an_edge_is_seen_past(pendulum):
     e[robot.space.index("joint_friction")] = 0.2
     first = moving(robot, e)
     segments = replace(first.segments, qvel=np.full_like(first.segments.qvel, 1.1 * STICTION_SPEED))
-    residual = Residual(robot, segments, first.noise, (), threads=1)
-    unsure = STICTION_SPEED / residual.spread[1]
+    residual = ParameterResidual(robot, segments, first.noise, (), threads=1)
+    unsure = STICTION_SPEED / residual.start_scale[1]
     moves = unsure * np.random.default_rng(0).standard_normal((100, 1, 1)) * np.array([0.0, 1.0])
     moved = residual(np.tile(e, (100, 1)), np.tile(moves, (1, SEGMENTS, 1)))
-    change = (moved - moved.mean(0))[:, :, residual.skip :]
+    change = (moved - moved.mean(0))[:, :, residual.settle_ticks :]
     wrong = {}
     for step in (SMALL, unsure):
-        slope = by_copies(residual, e, step).dx[:, residual.skip :, :, 1]
+        slope = by_copies(residual, e, step).dr_dxi[:, residual.settle_ticks :, :, 1]
         promised = np.multiply.outer(moves[:, 0, 1] - moves[:, 0, 1].mean(), slope)
         wrong[step] = float(((promised - change) ** 2).sum() / (change**2).sum())
     assert wrong[unsure] < 0.5 * wrong[SMALL]
@@ -228,14 +230,14 @@ def test_a_mended_derivative_agrees_with_the_step_that_mended_it():
     robot = get_robot("pendulum")
     e = world(robot)
     residual = moving(robot, e, ("weight_mass", "joint_damping"))
-    found = Normal(by_copies(residual, e), residual.hold)
+    found = NormalEquations(by_copies(residual, e), residual.start_weight)
     rng = np.random.default_rng(1)
-    z = residual.space.unconstrained(e[residual.columns])
-    dz, dx = 0.3 * rng.standard_normal(len(z)), 0.5 * rng.standard_normal((SEGMENTS, len(residual.spread)))
-    r = residual(residual.world((z + dz)[None], e), dx[None])[0].reshape(found.r.shape)
-    assert np.abs(found.r + found.ahead(dz, dx) - r).max() > 1e-3
-    mended = found.secant(r, dz, dx)
-    np.testing.assert_allclose(found.r + mended.ahead(dz, dx), r, atol=1e-9)
+    z = residual.space.unconstrained(e[residual.parameter_columns])
+    dz, dx = 0.3 * rng.standard_normal(len(z)), 0.5 * rng.standard_normal((SEGMENTS, len(residual.start_scale)))
+    r = residual(residual.parameter_values((z + dz)[None], e), dx[None])[0].reshape(found.r.shape)
+    assert np.abs(found.r + found.predicted_change(dz, dx) - r).max() > 1e-3
+    mended = found.secant_update(r, dz, dx)
+    np.testing.assert_allclose(found.r + mended.predicted_change(dz, dx), r, atol=1e-9)
     np.testing.assert_array_equal(mended.r, r)
 
 
@@ -243,10 +245,10 @@ def test_a_derivative_to_one_side_is_that_to_both_in_a_short_step():
     robot = get_robot("pendulum")
     e = world(robot)
     residual = moving(robot, e, ("weight_mass", "joint_damping"))
-    z, xi = residual.space.unconstrained(e[residual.columns]), np.zeros((SEGMENTS, len(residual.spread)))
+    z, xi = residual.space.unconstrained(e[residual.parameter_columns]), np.zeros((SEGMENTS, len(residual.start_scale)))
     steps = np.full(len(z), SMALL), np.full(xi.shape, SMALL)
-    both, one = residual.linear(z, e, xi, *steps), residual.linear(z, e, xi, *steps, both_ways=False)
-    for a, b in ((both.dz, one.dz), (both.dx, one.dx)):
+    both, one = residual.linearize(z, e, xi, *steps), residual.linearize(z, e, xi, *steps, central=False)
+    for a, b in ((both.dr_dz, one.dr_dz), (both.dr_dxi, one.dr_dxi)):
         np.testing.assert_allclose(b, a, atol=1e-3 * np.abs(a).max())
 
 
@@ -258,8 +260,12 @@ def test_a_piece_at_an_edge_does_not_drown_what_the_others_say():
     smooth = by_copies(residual, e)
     sizes = np.ones((SEGMENTS, 1, 1, 1))
     sizes[0] = 1e3
-    edge = replace(smooth, dz=smooth.dz * sizes, dx=smooth.dx * sizes)
+    edge = replace(smooth, dr_dz=smooth.dr_dz * sizes, dr_dxi=smooth.dr_dxi * sizes)
     others = slice(1, SEGMENTS)
-    found, rest = Normal(smooth, residual.hold), Normal(smooth.of(others), residual.hold)
-    np.testing.assert_allclose(found.product(smooth, edge), rest.product(smooth.of(others), smooth.of(others)))
-    assert np.linalg.norm(found.product(smooth, smooth)) > np.linalg.norm(rest.product(smooth.of(others), smooth.of(others)))
+    found, rest = NormalEquations(smooth, residual.start_weight), NormalEquations(smooth.take(others), residual.start_weight)
+    np.testing.assert_allclose(
+        found.information_product(smooth, edge), rest.information_product(smooth.take(others), smooth.take(others))
+    )
+    assert np.linalg.norm(found.information_product(smooth, smooth)) > np.linalg.norm(
+        rest.information_product(smooth.take(others), smooth.take(others))
+    )

@@ -9,15 +9,15 @@ import mujoco
 import numpy as np
 import pytest
 
+from isthmus.core.errors import BadInput
 from isthmus.data.contract import NO_LIMIT, Contract, Signal
-from isthmus.deploy.guard import Guard
-from isthmus.deploy.limits import Limits
-from isthmus.deploy.rules import Thresholds
-from isthmus.errors import BadInput
+from isthmus.deploy.guard.guard import Guard
+from isthmus.deploy.guard.limits import SafetyLimits
+from isthmus.deploy.guard.rules import Thresholds
 from isthmus.robots import get_robot
-from isthmus.robots.external.config import Config, SafetyConfig
-from isthmus.robots.external.infer import signals_of, speeds_of
-from isthmus.sim.engine import Engine
+from isthmus.robots.from_model.config import Config, SafetyConfig
+from isthmus.robots.from_model.read_model import max_speeds_of, signals_of
+from isthmus.sim.simulation import Simulation
 from support.menagerie import ROOT, needs_menagerie
 
 MIXED = """<mujoco><compiler angle="radian"/><option timestep="0.002"/><worldbody>
@@ -65,18 +65,18 @@ def test_a_joint_without_motor_does_not_cost_the_others_their_pose(mixed):
     contract = mixed().contract
     assert contract["joint_pos"].unit == "m, rad, rad, rad"
     assert contract.target.unit == "m, rad, rad"
-    assert contract.joints
-    limits = Limits(contract, Thresholds.of(contract))
+    assert contract.has_joint_targets
+    limits = SafetyLimits(contract, Thresholds.for_contract(contract))
     assert limits.pose(np.arange(float(contract.width))).tolist() == [0.0, 1.0, 2.0]
 
 
 def test_units_are_compared_by_label():
     q = Signal("joint_pos", "rad, m", ("bend", "rail"))
     swapped = Signal("joint_target", "m, rad", ("rail", "bend"))
-    assert Contract("r", 50.0, (q,), swapped).joints
-    assert not Contract("r", 50.0, (q,), replace(swapped, unit="rad, m")).joints
-    assert not Contract("r", 50.0, (q,), replace(swapped, labels=("rail", "wrist"))).joints
-    assert not Contract("r", 50.0, (Signal("joint_vel", "rad", ("bend",)),), Signal("u", "rad", ("bend",))).joints
+    assert Contract("r", 50.0, (q,), swapped).has_joint_targets
+    assert not Contract("r", 50.0, (q,), replace(swapped, unit="rad, m")).has_joint_targets
+    assert not Contract("r", 50.0, (q,), replace(swapped, labels=("rail", "wrist"))).has_joint_targets
+    assert not Contract("r", 50.0, (Signal("joint_vel", "rad", ("bend",)),), Signal("u", "rad", ("bend",))).has_joint_targets
 
 
 def test_gains_for_joints_that_are_measured_otherwise_are_refused():
@@ -105,14 +105,14 @@ def test_a_joint_without_limits_leaves_the_others_theirs(mixed):
 
 def test_limits_of_some_joints_are_guarded_and_no_limit_is_none(mixed):
     contract = mixed().contract
-    limits, still = Limits(contract, Thresholds.of(contract)), np.zeros(contract.width)
-    assert limits.broken(still) == {}
+    limits, still = SafetyLimits(contract, Thresholds.for_contract(contract)), np.zeros(contract.width)
+    assert limits.violated_rules(still) == {}
     far = still.copy()
     far[1] = 300.0
-    assert limits.broken(far) == {}, "spin may turn as it likes"
+    assert limits.violated_rules(far) == {}, "spin may turn as it likes"
     far[2] = 2.5
-    assert "bend" in limits.broken(far)["position"]
-    out, said = limits.nearest(np.array([9.0, 300.0, 9.0]), np.zeros(3), still)
+    assert "bend" in limits.violated_rules(far)["position"]
+    out, said = limits.nearest_safe_target(np.array([9.0, 300.0, 9.0]), np.zeros(3), still)
     assert out.tolist() == pytest.approx([50 / 900, 300.0, 4 / 30])
     assert set(said) == {"limit", "torque"}
 
@@ -128,7 +128,7 @@ def test_a_contract_without_limits_survives_json_and_keeps_its_hash(mixed):
 
 def test_speed_is_the_configs_else_the_motors():
     given = Config("m", safety=SafetyConfig(speed={"b": 2.0}))
-    assert speeds_of(("a", "b", "c"), given, {"a": 7.0, "b": 7.0}) == (7.0, 2.0, NO_LIMIT)
+    assert max_speeds_of(("a", "b", "c"), given, {"a": 7.0, "b": 7.0}) == (7.0, 2.0, NO_LIMIT)
 
 
 def test_a_motors_no_load_speed_limits_the_measured_one(mixed):
@@ -156,8 +156,8 @@ def test_figures_of_the_config_come_first_and_the_rest_is_estimated(mixed):
     guard = Guard(robot.contract, np.array(robot.default))
     fast = np.zeros(robot.contract.width)
     fast[robot.contract.slices()["joint_vel"].start + 3] = 4.5
-    assert "loose" in guard.limits.broken(fast)["speed"]
-    out, said = guard.limits.nearest(np.array([0.0, 1.0, 0.0]), np.zeros(3), np.zeros(robot.contract.width))
+    assert "loose" in guard.limits.violated_rules(fast)["speed"]
+    out, said = guard.limits.nearest_safe_target(np.array([0.0, 1.0, 0.0]), np.zeros(3), np.zeros(robot.contract.width))
     assert out[1] == pytest.approx(3.0 / robot.contract.rate)
     assert "jump" in said
 
@@ -168,7 +168,7 @@ def test_estimated_damping_is_calm_for_motors_and_servos(mixed):
         robot = mixed(config)
         damping = np.array(robot.contract.safety.damping)
         assert (damping > 0).all()
-        engine = Engine(robot, 1, threads=1)
+        engine = Simulation(robot, 1, threads=1)
         v = [robot.model.joint(label).dofadr[0] for label in robot.contract.target.labels]
         model, data = engine.batch.get_model(0), engine.batch.get_data(0)
         for pose in np.random.default_rng(0).uniform(-1, 1, (20, robot.model.nq)):

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from mujoco.batch import MODEL_FIELDS
 
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
 from isthmus.robots import get_robot
-from isthmus.robots.external.model import actuators
-from isthmus.sim.engine import Engine
+from isthmus.robots.from_model.edit_model import read_actuators
 from isthmus.sim.robot import Robot
+from isthmus.sim.simulation import Simulation
 from support.menagerie import ROOT, menagerie, needs_menagerie
 
 NAMES = ("unitree_go2", "unitree_g1", "bitcraze_crazyflie_2", "robotstudio_so101", "skydio_x2")
@@ -54,10 +54,10 @@ def wander(robot: Robot, ticks: int) -> np.ndarray:
 
 
 def test_rests_at_home_and_keeps_its_names(robot):
-    engine = Engine(robot, 2, threads=1)
+    engine = Simulation(robot, 2, threads=1)
     for _ in range(50):
         engine.step(np.tile(robot.default, (2, 1)))
-        assert not engine.blown.any()
+        assert not engine.diverged.any()
     assert np.isfinite(engine.qpos).all()
     target, m = robot.contract.target, robot.model
     assert target.size == m.nu
@@ -77,13 +77,13 @@ def test_every_parameter_changes_the_signals(robot):
         low, high = prior.interval(name, 0.999)
         e[2 + i, i] = low if abs(low - quiet[i]) > abs(high - quiet[i]) else high
     space.check(e)
-    engine = Engine(robot, len(e), threads=2)
-    engine.apply(e, engine.all)
-    engine.reset(engine.all)
+    engine = Simulation(robot, len(e), threads=2)
+    engine.apply(e, engine.all_ids)
+    engine.reset(engine.all_ids)
     rng, moved = np.random.default_rng(0), np.zeros(len(e))
     for target in wander(robot, 15):
         engine.step(np.tile(target, (len(e), 1)))
-        seen = engine.measured(rng)
+        seen = engine.signals(rng)
         moved = np.maximum(moved, np.abs(seen - seen[0]).max(axis=1))
     assert moved[1] == 0.0
     without = [n for n, m in zip(space.names, moved[2:], strict=True) if not m > 1e-7]
@@ -91,13 +91,13 @@ def test_every_parameter_changes_the_signals(robot):
 
 
 def test_nominal_restores_the_model_bit_for_bit(robot):
-    engine = Engine(robot, 2, threads=1)
+    engine = Simulation(robot, 2, threads=1)
     before = engine.batch.get_model(1)
     e = robot.prior.sample(np.random.default_rng(1), 2)
-    engine.apply(e, engine.all)
+    engine.apply(e, engine.all_ids)
     changed = engine.batch.get_model(1)
     assert any(not np.array_equal(getattr(before, f), getattr(changed, f)) for f in _fields(before))
-    engine.apply(np.tile(robot.space.nominal, (2, 1)), engine.all)
+    engine.apply(np.tile(robot.space.nominal, (2, 1)), engine.all_ids)
     after = engine.batch.get_model(1)
     for f in _fields(before):
         assert np.array_equal(getattr(after, f), getattr(before, f)), f
@@ -109,14 +109,14 @@ def _fields(model: mujoco.MjModel) -> list[str]:
 
 def test_a_world_in_the_batch_equals_the_same_world_alone(robot):
     n = 2
-    engine = Engine(robot, n, threads=2)
-    engine.apply(robot.prior.sample(np.random.default_rng(2), n), engine.all)
-    engine.reset(engine.all)
+    engine = Simulation(robot, n, threads=2)
+    engine.apply(robot.prior.sample(np.random.default_rng(2), n), engine.all_ids)
+    engine.reset(engine.all_ids)
     alone = [(engine.batch.get_model(i), engine.batch.get_data(i)) for i in range(n)]
     for target in wander(robot, 5):
         engine.step(np.tile(target, (n, 1)))
         for i, (model, data) in enumerate(alone):
-            view = engine.wiring.views(data.userdata[None])
+            view = engine.layout.views(data.userdata[None])
             view["targets"][0, 1:] = view["targets"][0, :-1].copy()
             view["targets"][0, 0] = np.clip(target, robot.contract.target.low, robot.contract.target.high)
             view["tick"][:] = data.time
@@ -129,9 +129,9 @@ def test_a_world_in_the_batch_equals_the_same_world_alone(robot):
 @needs_menagerie
 def test_the_ground_has_the_friction_that_was_set():
     robot = menagerie("unitree_go2")
-    engine = Engine(robot, 1, threads=1)
-    engine.apply(robot.space.vector({"ground_friction": 0.31})[None], engine.all)
-    engine.reset(engine.all)
+    engine = Simulation(robot, 1, threads=1)
+    engine.apply(robot.space.vector({"ground_friction": 0.31})[None], engine.all_ids)
+    engine.reset(engine.all_ids)
     for _ in range(10):
         engine.step(np.array(robot.default)[None])
     model, data = engine.batch.get_model(0), engine.batch.get_data(0)
@@ -179,10 +179,10 @@ prior = [-9.9, -9.7]
     assert robot.prior.interval("payload", 1.0) == (0.0, 3.0)
     assert not [n for n in robot.space.names if n.startswith("encoder_offset") or n == "com_z"]
 
-    engine = Engine(robot, 2, threads=1)
-    engine.apply(np.stack([robot.space.nominal, robot.space.vector({"gravity": -9.0})]), engine.all)
+    engine = Simulation(robot, 2, threads=1)
+    engine.apply(np.stack([robot.space.nominal, robot.space.vector({"gravity": -9.0})]), engine.all_ids)
     assert engine.batch.get_model(1).opt.gravity[2] == -9.0
-    engine.reset(engine.all)
+    engine.reset(engine.all_ids)
     for _ in range(150):
         engine.step(np.tile(robot.default, (2, 1)))
     assert engine.qpos[0, 2] > 0.22, "it stands"
@@ -197,7 +197,7 @@ prior = [-9.9, -9.7]
 def test_a_servo_taken_over_gives_the_same_torque(name):
     """kp, kd and limit read from the model's own servos give, at any state, the torque that MuJoCo gives."""
     model = menagerie(name).model
-    found = actuators(model, name)
+    found = read_actuators(model, name)
     data, rng = mujoco.MjData(model), np.random.default_rng(5)
     for _ in range(20):
         data.qpos[:], data.qvel[:] = model.qpos0, rng.uniform(-2, 2, model.nv)
@@ -206,7 +206,7 @@ def test_a_servo_taken_over_gives_the_same_torque(name):
         u = rng.uniform(*model.actuator_ctrlrange.T)
         data.ctrl[:] = u
         mujoco.mj_forward(model, data)
-        kp, kd, limit = (np.array([getattr(a, f) for a in found]) for f in ("kp", "kd", "limit"))
+        kp, kd, limit = (np.array([getattr(a, f) for a in found]) for f in ("kp", "kd", "torque_limit"))
         tau = np.clip(kp * (u - data.qpos[at]) - kd * data.qvel[dof], -limit, limit)
         np.testing.assert_allclose(tau, data.qfrc_actuator[dof], rtol=1e-9, atol=1e-9)
 
@@ -219,13 +219,13 @@ def test_an_urdf_hangs_stands_or_floats(tmp_path):
     assert robot.contract.target.high == (8.0, 4.0)
     assert robot.base == ""
     assert "ground_friction" not in robot.space.names
-    engine = Engine(robot, 1, threads=1)
+    engine = Simulation(robot, 1, threads=1)
     model, data = engine.batch.get_model(0), engine.batch.get_data(0)
     data.qpos[:] = engine.qpos[0] = [0.5, 0.4]
     mujoco.mj_forward(model, data)
     hold = data.qfrc_bias.copy()
-    engine.apply(robot.space.vector({"action_delay": 0.0})[None], engine.all)
-    engine.reset(engine.all, qpos=np.array([[0.5, 0.4]]))
+    engine.apply(robot.space.vector({"action_delay": 0.0})[None], engine.all_ids)
+    engine.reset(engine.all_ids, qpos=np.array([[0.5, 0.4]]))
     engine.step(hold[None])
     assert np.abs(engine.qvel).max() < 1e-3, "a target in N·m that balances gravity keeps the arm still"
 
@@ -260,9 +260,9 @@ def test_an_arm_among_other_things(tmp_path):
     masses = robot.space["link_mass"].targets[0]
     assert "tip" in masses
     assert "ball" not in masses
-    engine = Engine(robot, 2, threads=1)
-    engine.apply(robot.prior.sample(np.random.default_rng(0), 2), engine.all)
-    engine.reset(engine.all)
+    engine = Simulation(robot, 2, threads=1)
+    engine.apply(robot.prior.sample(np.random.default_rng(0), 2), engine.all_ids)
+    engine.reset(engine.all_ids)
     engine.step(np.full((2, 1), 5.0))
     at = robot.model.joint("arm/j.1").dofadr[0]
     assert (engine.qvel[:, at] > 0).all(), "a positive torque turns the joint forwards, whatever the gear"

@@ -7,9 +7,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from isthmus.errors import BadInput
-from isthmus.sim import native
-from isthmus.sim.engine import Engine
+from isthmus.core.errors import BadInput
+from isthmus.sim.engines.batch import control_callback
+from isthmus.sim.simulation import Simulation
 from isthmus.world import Space
 
 VARIANTS = {
@@ -26,7 +26,7 @@ VARIANTS = {
 }
 
 
-@pytest.mark.skipif(native.control_callback() is None, reason="no C compiler")
+@pytest.mark.skipif(control_callback.install_control_callback() is None, reason="no C compiler")
 @pytest.mark.parametrize("drive", ["position", "effort", "native"])
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
 def test_the_motor_law_in_c_equals_numpy(variant, drive):
@@ -45,34 +45,34 @@ def test_the_motor_law_in_c_equals_numpy(variant, drive):
     )
     if variant.startswith(("backlash", "spring", "flex")) and drive == "native":
         with pytest.raises(BadInput, match="backlash and springs"):
-            Engine(robot, 3)
+            Simulation(robot, 3)
         return
-    fast, slow = Engine(robot, 3), Engine(robot, 3, compiled=False)
-    assert fast.compiled
-    assert not slow.compiled
+    fast, slow = Simulation(robot, 3), Simulation(robot, 3, native_motor_law=False)
+    assert fast.native_motor_law
+    assert not slow.native_motor_law
     rng = np.random.default_rng(0)
     e = space.vector({}) + 0.1 * (space.low - space.nominal) * rng.uniform(size=(3, len(space)))
     for x in (fast, slow):
-        x.apply(e, x.all)
-        x.reset(x.all)
+        x.apply(e, x.all_ids)
+        x.reset(x.all_ids)
     for _ in range(12):
         u = np.array(robot.default) + (0.5 if drive == "position" else 8.0) * rng.uniform(-1, 1, (3, 12))
         for x in (fast, slow):
             x.step(u)
         for name in ("qpos", "qvel", "ctrl"):
             assert np.allclose(getattr(fast, name), getattr(slow, name), rtol=1e-9, atol=1e-10), name
-        same = [x.measured(np.random.default_rng(1)) for x in (fast, slow)]
+        same = [x.signals(np.random.default_rng(1)) for x in (fast, slow)]
         assert np.allclose(*same, rtol=1e-6, atol=1e-6)
     for name in ("lagged", "rotor", "rotor_speed", "touch"):
-        assert np.allclose(fast.view[f"state.{name}"], slow.view[f"state.{name}"], rtol=1e-9, atol=1e-9)
+        assert np.allclose(fast.userdata[f"state.{name}"], slow.userdata[f"state.{name}"], rtol=1e-9, atol=1e-9)
 
 
 def test_the_motor_law_in_c_equals_numpy_for_every_robot(robot, targets):
-    fast, slow = Engine(robot, 4), Engine(robot, 4, compiled=False)
+    fast, slow = Simulation(robot, 4), Simulation(robot, 4, native_motor_law=False)
     e = robot.prior.sample(np.random.default_rng(0), 4)
     for x in (fast, slow):
-        x.apply(e, x.all)
-        x.reset(x.all)
+        x.apply(e, x.all_ids)
+        x.reset(x.all_ids)
     rng = np.random.default_rng(1)
     for _ in range(15):
         u = targets(robot, rng, 4, size=0.3)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isthmus.sim.blowup import KEPT, Recorder
-from isthmus.sim.engine import SPEED_CEILING, Engine
+from isthmus.sim.physics.blow_up import HISTORY_TICKS, BlowUpRecorder
+from isthmus.sim.simulation import DIVERGED_SPEED, Simulation
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e6 * SPEED_CEILING])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e6 * DIVERGED_SPEED])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_world_that_blows_up_is_reset_alone(robot, targets, tmp_path, bad, compiled):
     runs = {}
     for hurt in (False, True):
-        engine = Engine(robot, 4, compiled=compiled)
-        engine.apply(robot.prior.sample(np.random.default_rng(0), 4), engine.all)
-        engine.reset(engine.all)
-        recorder, rng, lost, seen = Recorder(engine, tmp_path / str(hurt)), np.random.default_rng(1), [], []
+        engine = Simulation(robot, 4, native_motor_law=compiled)
+        engine.apply(robot.prior.sample(np.random.default_rng(0), 4), engine.all_ids)
+        engine.reset(engine.all_ids)
+        recorder, rng, lost, seen = BlowUpRecorder(engine, tmp_path / str(hurt)), np.random.default_rng(1), [], []
         for tick in range(8):
             u = targets(robot, rng, 4, size=0.05)
             recorder.note(u)
@@ -49,20 +49,20 @@ def test_a_world_that_blows_up_is_reset_alone(robot, targets, tmp_path, bad, com
 def test_a_dump_keeps_the_last_ticks_of_its_own_episode(tmp_path):
     from isthmus.robots.pendulum import pendulum
 
-    engine = Engine(pendulum(), 2)
-    recorder = Recorder(engine, tmp_path)
-    for tick in range(KEPT + 9):
+    engine = Simulation(pendulum(), 2)
+    recorder = BlowUpRecorder(engine, tmp_path)
+    for tick in range(HISTORY_TICKS + 9):
         if tick == 5:
             recorder.clear(np.array([1]))
         recorder.note(np.full((2, 1), float(tick)))
-    engine.blown[:] = True
+    engine.diverged[:] = True
     assert recorder.rescue().all()
     first = np.load(recorder.dumps[0], allow_pickle=False)["target"][:, 0]
-    assert first.tolist() == list(range(9, KEPT + 9))
-    engine.reset(engine.all)
-    recorder.clear(engine.all)
+    assert first.tolist() == list(range(9, HISTORY_TICKS + 9))
+    engine.reset(engine.all_ids)
+    recorder.clear(engine.all_ids)
     for tick in range(3):
         recorder.note(np.full((2, 1), float(tick)))
-    engine.blown[1] = True
+    engine.diverged[1] = True
     recorder.rescue()
     assert np.load(recorder.dumps[2], allow_pickle=False)["target"][:, 0].tolist() == [0.0, 1.0, 2.0]

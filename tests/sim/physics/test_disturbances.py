@@ -7,20 +7,20 @@ import numpy as np
 import pytest
 
 from isthmus.robots import ROBOTS
-from isthmus.sim.disturb import Disturbance, Disturber
-from isthmus.sim.engine import Engine
+from isthmus.sim.physics.disturbances import Disturbance, DisturbanceProcess
+from isthmus.sim.simulation import Simulation
 
 TICK = 0.02
 
 
-def disturber(config: Disturbance, n: int = 400, mass: float = 2.0, seed: int = 0) -> Disturber:
-    d = Disturber(n, mass, TICK, np.random.default_rng(seed))
+def disturber(config: Disturbance, n: int = 400, mass: float = 2.0, seed: int = 0) -> DisturbanceProcess:
+    d = DisturbanceProcess(n, mass, TICK, np.random.default_rng(seed))
     d.config = config
     d.reset(np.arange(n))
     return d
 
 
-def forces(d: Disturber, ticks: int, velocity: np.ndarray | None = None) -> np.ndarray:
+def forces(d: DisturbanceProcess, ticks: int, velocity: np.ndarray | None = None) -> np.ndarray:
     v = np.zeros((d.n, 3)) if velocity is None else velocity
     return np.array([d.advance(v).copy() for _ in range(ticks)])
 
@@ -29,7 +29,7 @@ def forces(d: Disturber, ticks: int, velocity: np.ndarray | None = None) -> np.n
 def test_a_push_has_the_impulse_of_its_speed(push_time):
     d = disturber(Disturbance(push_time=push_time), n=3)
     speed = np.array([[0.5, 0.0, 0.0], [0.0, -0.3, 0.1], [0.0, 0.0, 0.0]])
-    d.shove(np.arange(3), speed)
+    d.start_push(np.arange(3), speed)
     f = forces(d, 20)
     assert f.sum(0) * TICK == pytest.approx(d.mass * speed, abs=1e-12)
     assert np.abs(f[int(np.ceil(push_time / TICK - 1e-9)) :]).max() < 1e-9
@@ -39,19 +39,19 @@ def test_a_push_has_the_impulse_of_its_speed(push_time):
 @pytest.mark.parametrize("name", sorted(name for name, make in ROBOTS.items() if make().base))
 def test_a_push_changes_the_speed_of_a_free_body_by_what_it_promises(name):
     robot = ROBOTS[name]()
-    engine = Engine(robot, 2)
+    engine = Simulation(robot, 2)
     e = robot.space.nominal.copy()
     if "drag" in robot.space.names:
         e[robot.space.index("drag")] = robot.space["drag"].low
-    engine.apply(np.tile(e, (2, 1)), engine.all)
+    engine.apply(np.tile(e, (2, 1)), engine.all_ids)
     up = np.array(robot.home)
     up[2] += 3.0
-    engine.reset(engine.all, np.tile(up, (2, 1)))
+    engine.reset(engine.all_ids, np.tile(up, (2, 1)))
     model, base = engine.model, engine.model.body(robot.base).id
-    d = Disturber(2, float(model.body_subtreemass[base]), engine.tick, np.random.default_rng(0))
-    d.shove(np.array([1]), np.array([[0.4, -0.2, 0.0]]))
+    d = DisturbanceProcess(2, float(model.body_subtreemass[base]), engine.tick, np.random.default_rng(0))
+    d.start_push(np.array([1]), np.array([[0.4, -0.2, 0.0]]))
     for _ in range(12):
-        engine.xfrc[:, base, :3] = d.advance(engine.qvel[:, :3])
+        engine.xfrc_applied[:, base, :3] = d.advance(engine.qvel[:, :3])
         engine.step(np.tile(robot.default, (2, 1)))
     speed = []
     for i in range(2):
@@ -98,7 +98,7 @@ def test_gusts_have_their_standard_deviation_and_correlation_time():
 
 def test_gusts_do_not_depend_on_the_tick():
     for tick in (0.005, 0.05):
-        d = Disturber(2000, 1.0, tick, np.random.default_rng(1))
+        d = DisturbanceProcess(2000, 1.0, tick, np.random.default_rng(1))
         d.config = Disturbance(gust_force=2.0, gust_time=0.3)
         d.reset(np.arange(2000))
         f = forces(d, round(1.5 / tick))[-1]
@@ -152,7 +152,7 @@ def test_restoring_continues_the_same_weather():
     forces(d, 30)
     saved, generator = d.state(), d.rng.bit_generator.state
     straight = forces(d, 30)
-    other = Disturber(10, 2.0, TICK, np.random.default_rng(99))
+    other = DisturbanceProcess(10, 2.0, TICK, np.random.default_rng(99))
     other.config = config
     other.restore(saved)
     other.rng.bit_generator.state = generator

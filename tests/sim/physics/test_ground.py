@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from isthmus.cli.main import main
-from isthmus.data.recording import write
-from isthmus.errors import BadInput
-from isthmus.identify.ground import params, tread
-from isthmus.identify.ladder import extended
-from isthmus.identify.plant import record
-from isthmus.identify.study import Parts, prepare
-from isthmus.identify.twin import Twin
+from isthmus.core.errors import BadInput
+from isthmus.data.mcap.writer import write_episode
+from isthmus.real2sim.identify.identify import PreparedSegments, prepare_segments
+from isthmus.real2sim.identify.missing_physics import fit_ground, ground_parameters
+from isthmus.real2sim.identify.motor_laws import extend_space
 from isthmus.robots import get_robot
-from isthmus.sim.engine import Engine
-from isthmus.sim.ground import Ground, hardest, sinking, walks
-from isthmus.sim.robot import FIGURES, Robot
-from isthmus.sim.unit import Unit
+from isthmus.robots.twin import Twin
+from isthmus.sim.physics.ground import CompliantGround, ground_from_sink_depth, hardest_stable_ground, is_legged
+from isthmus.sim.physics.unit_physics import UnitPhysics
+from isthmus.sim.robot import MOTOR_FIELDS, Robot
+from isthmus.sim.simulate_recording import record_targets
+from isthmus.sim.simulation import Simulation
 from isthmus.world import Belief
 
 OPEN = ("payload", "contact_time")
@@ -32,11 +32,11 @@ def go1() -> Robot:
     return get_robot("go1")
 
 
-def on(robot: Robot, ground: Ground | None) -> Robot:
-    return replace(robot, unit=Unit(ground=ground))
+def on(robot: Robot, ground: CompliantGround | None) -> Robot:
+    return replace(robot, unit=UnitPhysics(ground=ground))
 
 
-def stood(engine: Engine, seconds: float = 2.0) -> np.ndarray:
+def stood(engine: Simulation, seconds: float = 2.0) -> np.ndarray:
     """Height of the base, (n,), of robots that stood for a while."""
     for _ in range(round(seconds / engine.tick)):
         engine.step(np.tile(engine.robot.default, (engine.n, 1)))
@@ -44,43 +44,46 @@ def stood(engine: Engine, seconds: float = 2.0) -> np.ndarray:
 
 
 def test_a_robot_that_stands_sinks_in_by_its_load_over_the_stiffness(go1: Robot):
-    height = [stood(Engine(on(go1, sinking(go1, sink)), 1, threads=1)).item() for sink in (0.003, 0.005, 0.01, 0.02)]
+    height = [
+        stood(Simulation(on(go1, ground_from_sink_depth(go1, sink)), 1, threads=1)).item()
+        for sink in (0.003, 0.005, 0.01, 0.02)
+    ]
     assert np.diff(height) == pytest.approx([-0.002, -0.005, -0.01], rel=0.1)
 
 
 def test_worlds_have_their_own_ground_and_a_parameter_of_the_model_no_longer_speaks(go1: Robot):
-    soft = on(go1, sinking(go1, 0.01))
-    larger, _ = extended(soft, go1.prior.nominal(), params(soft))
+    soft = on(go1, ground_from_sink_depth(go1, 0.01))
+    larger, _ = extend_space(soft, go1.prior.nominal(), ground_parameters(soft))
     e = np.tile(larger.space.nominal, (3, 1))
-    e[:, -2:] = [sinking(go1, 0.01).stiffness, sinking(go1, 0.01).damping]
+    e[:, -2:] = [ground_from_sink_depth(go1, 0.01).stiffness, ground_from_sink_depth(go1, 0.01).damping]
     e[1, larger.space.index("contact_time")] = 0.07
     e[2, larger.space.index("ground_stiffness")] *= 0.5
-    engine = Engine(larger, 3, threads=1)
-    engine.apply(e, engine.all)
-    engine.reset(engine.all)
+    engine = Simulation(larger, 3, threads=1)
+    engine.apply(e, engine.all_ids)
+    engine.reset(engine.all_ids)
     height = stood(engine)
     assert height[1] == height[0]
     assert height[0] - height[2] == pytest.approx(0.01, rel=0.1)
 
 
 def test_figures_of_a_ground_need_one(go1: Robot):
-    robot, _ = extended(go1, go1.prior, params(go1))
+    robot, _ = extend_space(go1, go1.prior, ground_parameters(go1))
     with pytest.raises(BadInput, match="ground of go1 is that of its model"):
-        Engine(robot, 1)
+        Simulation(robot, 1)
 
 
 def test_without_a_ground_of_its_own_a_robot_has_the_settings_of_its_model(go1: Robot):
-    hard, soft = (Engine(on(go1, ground), 1, threads=1).model.opt for ground in (None, sinking(go1, 0.01)))
+    hard, soft = (Simulation(on(go1, ground), 1, threads=1).model.opt for ground in (None, ground_from_sink_depth(go1, 0.01)))
     assert (hard.cone, hard.impratio) == (go1.model.opt.cone, go1.model.opt.impratio)
     assert (soft.cone, soft.impratio) == (int(mujoco.mjtCone.mjCONE_ELLIPTIC), 100.0)
 
 
 def test_a_twin_keeps_its_ground(go1: Robot, tmp_path):
-    ground = Ground(3100.0, 80.0)
-    twin = Twin("go1", go1.model_hash, go1.prior, Unit(ground=ground)).save(tmp_path / "a.twin")
+    ground = CompliantGround(3100.0, 80.0)
+    twin = Twin("go1", go1.model_hash, go1.prior, UnitPhysics(ground=ground)).save(tmp_path / "a.twin")
     again = Twin.load(tmp_path / "a.twin")
-    assert again.on(go1, "here").unit.ground == ground
-    assert again.unit.hash == twin.unit.hash != Unit(ground=Ground(3000.0, 80.0)).hash
+    assert again.apply_to(go1, "here").unit.ground == ground
+    assert again.unit.hash == twin.unit.hash != UnitPhysics(ground=CompliantGround(3000.0, 80.0)).hash
 
 
 @pytest.mark.parametrize(
@@ -91,26 +94,28 @@ def test_a_twin_keeps_its_ground(go1: Robot, tmp_path):
 def test_a_ground_that_makes_no_sense_is_refused(ground):
     text = json.dumps({"motors": {}, "learned": [], "ground": ground}).encode()
     with pytest.raises(BadInput, match="ground"):
-        Unit.of({"unit.json": text}, FIGURES, "here")
+        UnitPhysics.from_files({"unit.json": text}, MOTOR_FIELDS, "here")
 
 
 def test_ground_that_physics_steps_cannot_follow_is_refused(go1: Robot):
-    most = hardest(go1)
-    half = Ground(0.5 * most.stiffness, 0.5 * most.damping)
-    assert stood(Engine(on(go1, half), 1, threads=1)) == pytest.approx(0.31, abs=0.01)
-    for ground in (Ground(2.0 * most.stiffness, 50.0), Ground(3e3, 2.0 * most.damping)):
+    most = hardest_stable_ground(go1)
+    half = CompliantGround(0.5 * most.stiffness, 0.5 * most.damping)
+    assert stood(Simulation(on(go1, half), 1, threads=1)) == pytest.approx(0.31, abs=0.01)
+    for ground in (CompliantGround(2.0 * most.stiffness, 50.0), CompliantGround(3e3, 2.0 * most.damping)):
         with pytest.raises(BadInput, match="too hard"):
-            Twin("go1", go1.model_hash, go1.prior, Unit(ground=ground)).on(go1, "here")
+            Twin("go1", go1.model_hash, go1.prior, UnitPhysics(ground=ground)).apply_to(go1, "here")
     fast = go1.at_rate(500.0)
-    assert max(p.high for p in params(on(fast, most))) <= most.stiffness < hardest(fast).stiffness
+    assert max(p.high for p in ground_parameters(on(fast, most))) <= most.stiffness < hardest_stable_ground(fast).stiffness
 
 
 def test_only_robots_on_feet_have_one(go1: Robot, tmp_path, capsys):
     pendulum = get_robot("pendulum")
-    assert walks(go1)
-    assert not walks(pendulum)
+    assert is_legged(go1)
+    assert not is_legged(pendulum)
     with pytest.raises(BadInput, match="no feet"):
-        Twin("pendulum", pendulum.model_hash, pendulum.prior, Unit(ground=Ground(3e3, 80.0))).on(pendulum, "here")
+        Twin("pendulum", pendulum.model_hash, pendulum.prior, UnitPhysics(ground=CompliantGround(3e3, 80.0))).apply_to(
+            pendulum, "here"
+        )
     Twin("pendulum", pendulum.model_hash, pendulum.prior).save(tmp_path / "a.twin")
     assert main(["residual", str(tmp_path / "a.twin"), "b.mcap", "--only", "ground"]) == 2
     assert "robots on feet" in capsys.readouterr().err
@@ -121,10 +126,10 @@ def test_only_robots_on_feet_have_one(go1: Robot, tmp_path, capsys):
 
 def believed(go1: Robot) -> Belief:
     """Little is open, so that a fit is quick."""
-    return go1.prior.nominal().put(*(f for f in go1.prior.factors if set(f.names) <= set(OPEN)))
+    return go1.prior.nominal().with_factors(*(f for f in go1.prior.factors if set(f.names) <= set(OPEN)))
 
 
-def hopped(go1: Robot, ground: Ground | None):
+def hopped(go1: Robot, ground: CompliantGround | None):
     """It bends and stretches its legs, faster and faster, with 1 kg on its back; feet stay where they are."""
     e = go1.space.nominal.copy()
     e[go1.space.index("payload")] = 1.0
@@ -132,30 +137,30 @@ def hopped(go1: Robot, ground: Ground | None):
     wave = 0.1 * np.sin(2 * np.pi * (0.8 + 0.05 * t) * t)
     parts = {"_thigh": 1.0, "_calf": -2.0}
     gains = [next((g for part, g in parts.items() if label.endswith(part)), 0.0) for label in go1.contract.target.labels]
-    return record(on(go1, ground), e, np.array(go1.default) + wave[:, None] * np.array(gains), 1)
+    return record_targets(on(go1, ground), e, np.array(go1.default) + wave[:, None] * np.array(gains), 1)
 
 
-def parts(go1: Robot, ground: Ground | None) -> Parts:
-    return prepare(go1, [hopped(go1, ground)], believed(go1), 0.1, threads=1)
+def parts(go1: Robot, ground: CompliantGround | None) -> PreparedSegments:
+    return prepare_segments(go1, [hopped(go1, ground)], believed(go1), 0.1, threads=1)
 
 
 def test_who_hops_stays_on_its_feet(go1: Robot):
-    _, x, y, _ = hopped(go1, sinking(go1, 0.012)).signals["quat"].T
+    _, x, y, _ = hopped(go1, ground_from_sink_depth(go1, 0.012)).signals["quat"].T
     assert (1.0 - 2.0 * (x**2 + y**2)).min() > 0.98
 
 
 @pytest.mark.slow
 def test_soft_ground_is_found_with_its_figures_and_numbers_come_back(go1: Robot):
     """Roughly: who follows a robot tick by tick takes a little for what the ground did that was its own correction."""
-    ground = sinking(go1, 0.012, 0.4)
+    ground = ground_from_sink_depth(go1, 0.012, 0.4)
     p = parts(go1, ground)
     assert p.held_out is not None
-    found = tread(p.robot, p.train, p.held_out, believed(go1), p.floor, threads=1)
+    found = fit_ground(p.robot, p.train, p.held_out, believed(go1), p.noise_floor, threads=1)
     assert found.ground is not None
     assert found.ground.stiffness == pytest.approx(ground.stiffness, rel=0.25)
     assert 0.5 * ground.damping < found.ground.damping < 2.0 * ground.damping
-    known, soft = found.tried
-    assert soft.held_out < min(1.1, 0.93 * known.held_out)
+    known, soft = found.candidates
+    assert soft.held_out_error < min(1.1, 0.93 * known.held_out_error)
     assert abs(soft.values["payload"] - 1.0) < 0.5
     assert abs(found.belief.median()[go1.space.index("payload")] - 1.0) < 0.5
     assert found.at_bounds == ()
@@ -167,7 +172,7 @@ def test_soft_ground_is_found_with_its_figures_and_numbers_come_back(go1: Robot)
 def test_hard_ground_stays_that_of_the_model(go1: Robot):
     p = parts(go1, None)
     assert p.held_out is not None
-    found = tread(p.robot, p.train, p.held_out, believed(go1), p.floor, threads=1)
+    found = fit_ground(p.robot, p.train, p.held_out, believed(go1), p.noise_floor, threads=1)
     assert found.ground is None
     assert found.belief == believed(go1)
 
@@ -176,7 +181,7 @@ def test_hard_ground_stays_that_of_the_model(go1: Robot):
 def test_residual_gives_a_twin_its_ground_and_then_a_force(go1: Robot, tmp_path, capsys):
     twin, file = tmp_path / "a.twin", tmp_path / "a.mcap"
     Twin("go1", go1.model_hash, believed(go1)).save(twin)
-    write(file, hopped(go1, sinking(go1, 0.012)))
+    write_episode(file, hopped(go1, ground_from_sink_depth(go1, 0.012)))
     args = ["residual", str(twin), str(file), "--only", "ground", "--horizon", "0.1"]
     assert main([*args, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

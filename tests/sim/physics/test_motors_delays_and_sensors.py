@@ -7,21 +7,21 @@ import dataclasses
 import numpy as np
 import pytest
 
+from isthmus.core.errors import BadInput
 from isthmus.data.contract import Contract, Signal
-from isthmus.errors import BadInput
-from isthmus.sim.actuators import FIELDS, Actuators, friction, lag_step, pd, torque_speed
-from isthmus.sim.delay import arrived, read_late, sent_kept, steps_kept
-from isthmus.sim.engine import Engine
-from isthmus.sim.robot import Motors, Robot
+from isthmus.sim.physics.delays import read_late, signal_history_length, target_history_length, target_in_force
+from isthmus.sim.physics.motor_law import MOTOR_LAW_FIELDS, MotorLaw, clip_to_torque_speed, friction_torque, lag_step, pd_torque
+from isthmus.sim.robot import MotorParams, Robot
+from isthmus.sim.simulation import Simulation
 from isthmus.world import Belief, Param, Space
 
 ONE = np.ones((1, 1))
 
 
-def rows(motors: Motors, n: int = 1) -> tuple[Actuators, dict, dict]:
+def rows(motors: MotorParams, n: int = 1) -> tuple[MotorLaw, dict, dict]:
     """An actuator of one motor with its nominal figures and a state at rest, for n worlds."""
-    law = Actuators(motors, 1, DT, frozenset())
-    figures = {f: np.tile(law.nominal[f], (n, 1)) for f in FIELDS}
+    law = MotorLaw(motors, 1, DT, frozenset())
+    figures = {f: np.tile(law.nominal[f], (n, 1)) for f in MOTOR_LAW_FIELDS}
     return law, figures, {k: np.zeros((n, 1)) for k in ("lagged", "rotor", "rotor_speed", "touch")}
 
 
@@ -32,19 +32,19 @@ DT = 0.001
 
 
 def test_pd_pulls_to_the_target_and_brakes():
-    assert pd(1.0, 0.4, 2.0, 20.0, 0.5) == pytest.approx(20 * 0.6 - 0.5 * 2)
-    law, f, state = rows(Motors("position", kp=(20.0,), kd=(0.5,)))
+    assert pd_torque(1.0, 0.4, 2.0, 20.0, 0.5) == pytest.approx(20 * 0.6 - 0.5 * 2)
+    law, f, state = rows(MotorParams("position", kp=(20.0,), kd=(0.5,)))
     assert law.torque(f, state, ONE, 0.4 * ONE, 2 * ONE) == pytest.approx(11.0)
 
 
 def test_an_effort_drive_gives_what_was_asked_up_to_its_limit():
-    law, f, state = rows(Motors("effort", torque_limit=(3.0,)))
+    law, f, state = rows(MotorParams("effort", torque_limit=(3.0,)))
     for u, tau in ((1.0, 1.0), (-2.5, -2.5), (9.0, 3.0), (-9.0, -3.0)):
         assert law.torque(f, state, u * ONE, 0 * ONE, 100 * ONE) == tau
 
 
 def test_strength_scales_what_was_asked_not_the_limit():
-    law, f, state = rows(Motors("effort", torque_limit=(3.0,)))
+    law, f, state = rows(MotorParams("effort", torque_limit=(3.0,)))
     f["strength"][:] = 0.5
     assert law.torque(f, state, 2 * ONE, 0 * ONE, 0 * ONE) == 1.0
     assert law.torque(f, state, 99 * ONE, 0 * ONE, 0 * ONE) == 3.0
@@ -53,7 +53,7 @@ def test_strength_scales_what_was_asked_not_the_limit():
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_dc_motor_gives_all_at_standstill_and_nothing_at_no_load_speed(sign):
     limit, no_load, want = np.array(12.0), np.array(30.0), np.array(sign * 100.0)
-    give = lambda qd: torque_speed(want, np.array(qd), limit, no_load)
+    give = lambda qd: clip_to_torque_speed(want, np.array(qd), limit, no_load)
     assert give(0.0) == sign * 12
     assert give(sign * 30.0) == 0
     assert give(sign * 15.0) == pytest.approx(sign * 6)
@@ -65,7 +65,7 @@ def test_a_dc_motor_gives_all_at_standstill_and_nothing_at_no_load_speed(sign):
 def test_the_motor_never_leaves_its_torque_speed_region():
     rng = np.random.default_rng(0)
     tau, qd = rng.uniform(-50, 50, 5000), rng.uniform(-60, 60, 5000)
-    got = torque_speed(tau, qd, np.array(12.0), np.array(30.0))
+    got = clip_to_torque_speed(tau, qd, np.array(12.0), np.array(30.0))
     assert (np.abs(got) <= 12).all()
     driving = got * qd > 0
     assert (np.abs(got[driving]) <= 12 * (1 - np.abs(qd[driving]) / 30) + 1e-12).all()
@@ -74,8 +74,8 @@ def test_the_motor_never_leaves_its_torque_speed_region():
 
 
 def test_without_a_speed_limit_torque_does_not_depend_on_speed():
-    law, f, state = rows(Motors("effort", torque_limit=(3.0,)))
-    varied = Actuators(Motors("effort", torque_limit=(3.0,)), 1, DT, frozenset({"speed_limit"}))
+    law, f, state = rows(MotorParams("effort", torque_limit=(3.0,)))
+    varied = MotorLaw(MotorParams("effort", torque_limit=(3.0,)), 1, DT, frozenset({"speed_limit"}))
     for qd in (-50.0, 0.0, 50.0):
         assert law.torque(f, state, 9 * ONE, 0 * ONE, qd * ONE) == varied.torque(f, state, 9 * ONE, 0 * ONE, qd * ONE) == 3.0
 
@@ -85,21 +85,21 @@ def test_friction_opposes_motion_and_takes_energy():
     figures = {"coulomb": 0.4, "viscous": 0.02, "stribeck": 0.3, "stribeck_speed": 0.2, "load_friction": 0.1}
     figures = {name: np.array(x) for name, x in figures.items()}
     for rich, extra in ((False, 0.0), (True, 0.1 * 2.0)):
-        loss = friction(qd, np.array(-2.0), figures, rich)
+        loss = friction_torque(qd, np.array(-2.0), figures, rich)
         assert (loss * qd >= 0).all()
         assert (loss * qd)[qd != 0].min() > 0
-        assert friction(np.zeros(1), ONE, figures, rich) == 0
-        assert np.allclose(loss, -friction(-qd, np.array(2.0), figures, rich))
+        assert friction_torque(np.zeros(1), ONE, figures, rich) == 0
+        assert np.allclose(loss, -friction_torque(-qd, np.array(2.0), figures, rich))
         fast = np.abs(qd) > 1.0
         assert np.allclose(loss[fast], ((0.4 + extra) * np.sign(qd) + 0.02 * qd)[fast])
-    slow = friction(np.array([0.06]), np.array(0.0), figures, True)
+    slow = friction_torque(np.array([0.06]), np.array(0.0), figures, True)
     assert slow == pytest.approx(0.4 + 0.3 * np.exp(-0.09) + 0.02 * 0.06)
-    law, f, state = rows(Motors("effort", coulomb=(0.4,), viscous=(0.02,)))
+    law, f, state = rows(MotorParams("effort", coulomb=(0.4,), viscous=(0.02,)))
     assert law.torque(f, state, ONE, 0 * ONE, 5 * ONE) == pytest.approx(1 - 0.4 - 0.1)
 
 
 def test_a_spinning_wheel_comes_to_rest_and_never_turns_back():
-    law, f, state = rows(Motors("effort", coulomb=(0.4,)))
+    law, f, state = rows(MotorParams("effort", coulomb=(0.4,)))
     speed, speeds = 3 * ONE, []
     for _ in range(4000):
         speed = speed + DT * law.torque(f, state, 0 * ONE, 0 * ONE, speed) / 0.1
@@ -110,7 +110,7 @@ def test_a_spinning_wheel_comes_to_rest_and_never_turns_back():
 
 def test_inside_the_play_of_a_gear_the_link_feels_nothing():
     gap = 0.02
-    law, f, state = rows(Motors("position", (20.0,), (0.5,), backlash=(gap,), rotor_inertia=(0.01,)))
+    law, f, state = rows(MotorParams("position", (20.0,), (0.5,), backlash=(gap,), rotor_inertia=(0.01,)))
     for target, felt in ((0.0, 0.0), (0.9 * gap, 0.0), (0.3, 20 * (0.3 - gap)), (-0.3, -20 * (0.3 - gap))):
         for _ in range(400):
             tau = law.torque(f, state, target * ONE, 0 * ONE, 0 * ONE)
@@ -118,9 +118,9 @@ def test_inside_the_play_of_a_gear_the_link_feels_nothing():
 
 
 def test_a_gear_without_play_is_the_rigid_one():
-    rigid, f, _ = rows(Motors("position", (20.0,), (0.5,)))
-    _, g, state = rows(Motors("position", (20.0,), (0.5,), rotor_inertia=(0.01,)))
-    none = Actuators(Motors("position", (20.0,), (0.5,)), 1, DT, frozenset({"backlash"}))
+    rigid, f, _ = rows(MotorParams("position", (20.0,), (0.5,)))
+    _, g, state = rows(MotorParams("position", (20.0,), (0.5,), rotor_inertia=(0.01,)))
+    none = MotorLaw(MotorParams("position", (20.0,), (0.5,)), 1, DT, frozenset({"backlash"}))
     for q, qd in ((0.4, 2.0), (0.4, -30.0), (1.7, -2.0), (1.7, 60.0)):
         state["touch"][:] = 1.0
         expected = rigid.torque(f, {}, ONE, (q + 0.5 * DT * qd) * ONE, qd * ONE)
@@ -129,8 +129,8 @@ def test_a_gear_without_play_is_the_rigid_one():
 
 def across(link: float, rotor: float, push, start: float = 0.0, steps: int = 600) -> np.ndarray:
     """Momentum of both, what the motor gave so far and energy, step by step, of a rotor in the play of a link's gear."""
-    law, f, state = rows(Motors("effort", backlash=(0.03,), rotor_inertia=(rotor,)))
-    law.borrowed = True
+    law, f, state = rows(MotorParams("effort", backlash=(0.03,), rotor_inertia=(rotor,)))
+    law.rotor_inertia_from_armature = True
     state["rotor_speed"][:] = start
     q, qd, qdd, given, out = 0 * ONE, 0 * ONE, 0 * ONE, rotor * start, []
     for step in range(steps):
@@ -138,7 +138,7 @@ def across(link: float, rotor: float, push, start: float = 0.0, steps: int = 600
         qd = qd + DT * qdd
         q = q + DT * qd
         given += push(step) * DT
-        speed = law.encoders(f["backlash"], state, q, qd)[1].item()
+        speed = law.rotor_state(f["backlash"], state, q, qd)[1].item()
         out.append((link * qd.item() + rotor * speed, given, 0.5 * (link * qd.item() ** 2 + rotor * speed**2)))
     return np.array(out)
 
@@ -165,13 +165,13 @@ def test_the_lag_is_exact_whatever_the_step(steps):
 
 def test_no_lag_passes_the_target_through():
     assert lag_step(np.array([5.0]), np.array([2.0]), np.array([0.0]), DT) == 2.0
-    law, f, state = rows(Motors("native", lag=(0.01,)))
+    law, f, state = rows(MotorParams("native", lag=(0.01,)))
     seen = [law.torque(f, state, ONE, None, None).item() for _ in range(10)]
     assert seen == pytest.approx(1 - np.exp(-np.arange(1, 11) * DT / 0.01))
 
 
 def test_a_spring_holds_a_load_with_the_deflection_torque_over_stiffness():
-    law, f, state = rows(Motors("effort", spring=(150.0,), rotor_inertia=(0.01,), viscous=(2.0,)))
+    law, f, state = rows(MotorParams("effort", spring=(150.0,), rotor_inertia=(0.01,), viscous=(2.0,)))
     for _ in range(1500):
         out = law.torque(f, state, 3 * ONE, 0.2 * ONE, 0 * ONE)
     assert out == pytest.approx(3.0, rel=1e-6)
@@ -182,7 +182,7 @@ def test_a_spring_holds_a_load_with_the_deflection_torque_over_stiffness():
 def test_a_stiff_spring_is_a_rigid_motor():
     """A motor of inertia J on a spring moves a link of inertia I as a rigid motor moves I + J."""
     link, rotor = 0.05, 0.01
-    rigid = Motors("position", (20.0,), (0.8,), (5.0,), (30.0,), (0.1,), (0.02,), rotor_inertia=(rotor,))
+    rigid = MotorParams("position", (20.0,), (0.8,), (5.0,), (30.0,), (0.1,), (0.02,), rotor_inertia=(rotor,))
     ends = []
     for spring in ((), (2e3,), (2e4,)):
         law, f, state = rows(dataclasses.replace(rigid, spring=spring))
@@ -200,13 +200,13 @@ def test_a_stiff_spring_is_a_rigid_motor():
 
 def test_motor_figures_that_do_not_fit_are_refused():
     with pytest.raises(BadInput, match="kp"):
-        Actuators(Motors("position", kp=(1.0, 2.0)), 3, DT, frozenset())
+        MotorLaw(MotorParams("position", kp=(1.0, 2.0)), 3, DT, frozenset())
     with pytest.raises(BadInput, match="not both"):
-        Actuators(Motors("position", spring=(100.0,), backlash=(0.1,)), 1, DT, frozenset())
+        MotorLaw(MotorParams("position", spring=(100.0,), backlash=(0.1,)), 1, DT, frozenset())
     with pytest.raises(BadInput, match="of ours"):
-        Actuators(Motors("native", spring=(100.0,)), 1, DT, frozenset())
+        MotorLaw(MotorParams("native", spring=(100.0,)), 1, DT, frozenset())
     with pytest.raises(BadInput, match="torque_limit"):
-        Actuators(Motors("effort", speed_limit=(30.0,)), 1, DT, frozenset())
+        MotorLaw(MotorParams("effort", speed_limit=(30.0,)), 1, DT, frozenset())
 
 
 # Delay, as functions -------------------------------------------------------------------------------------------------
@@ -214,11 +214,11 @@ def test_motor_figures_that_do_not_fit_are_refused():
 
 def force_over_time(delay: float, substeps: int = 4, dt: float = 0.005, ticks: int = 10) -> np.ndarray:
     """Targets in force in each physics step when the target jumps from 0 to 1 at tick 3."""
-    sent, seen = np.zeros((1, sent_kept(0.06, substeps, dt), 1)), []
+    sent, seen = np.zeros((1, target_history_length(0.06, substeps, dt), 1)), []
     for tick in range(ticks):
         sent[:, 1:] = sent[:, :-1].copy()
         sent[:, 0] = float(tick >= 3)
-        seen += [arrived(sent, np.array([delay]), s, substeps, dt).item() for s in range(substeps)]
+        seen += [target_in_force(sent, np.array([delay]), s, substeps, dt).item() for s in range(substeps)]
     return np.array(seen)
 
 
@@ -238,7 +238,7 @@ def test_what_arrives_is_continuous_in_the_delay():
 
 
 def test_a_late_signal_is_interpolated_between_steps():
-    dt, kept = 0.005, steps_kept(0.04, 0.005)
+    dt, kept = 0.005, signal_history_length(0.04, 0.005)
     for now in (20, 23, 31):
         ring = np.zeros((1, kept, 1))
         for k in range(now - kept + 1, now + 1):
@@ -260,7 +260,7 @@ def slider(params: tuple[Param, ...], **motors) -> Robot:
     space = Space(params)
     return Robot(
         name="slider", xml=xml, contract=Contract("slider", 50.0, signals, Signal("force", "N", ("x",))),
-        sources={"pos": "qpos", "vel": "qvel"}, motors=Motors("effort", **motors), space=space, prior=Belief(space),
+        sources={"pos": "qpos", "vel": "qvel"}, motors=MotorParams("effort", **motors), space=space, prior=Belief(space),
         home=(0.0,), default=(0.0,), substeps=4,
     )  # fmt: skip
 
@@ -281,9 +281,9 @@ QUIET = np.random.default_rng(0)
 def test_impulse_is_lost_in_proportion_to_the_action_delay(compiled):
     """Under a constant force from rest the speed is force · (time - delay)."""
     delays = np.array([0.0, 0.0013, 0.005, 0.017, 0.02, 0.041, 0.06])
-    engine = Engine(slider(DELAYS), len(delays), compiled=compiled)
-    engine.apply(np.stack([delays, 0 * delays], axis=1), engine.all)
-    engine.reset(engine.all)
+    engine = Simulation(slider(DELAYS), len(delays), native_motor_law=compiled)
+    engine.apply(np.stack([delays, 0 * delays], axis=1), engine.all_ids)
+    engine.reset(engine.all_ids)
     for _ in range(5):
         engine.step(np.full((len(delays), 1), 2.0))
     assert engine.qvel[:, 0] == pytest.approx(2.0 * (5 * 0.02 - delays), abs=1e-12)
@@ -292,9 +292,9 @@ def test_impulse_is_lost_in_proportion_to_the_action_delay(compiled):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_measured_is_the_true_signal_from_the_past(compiled):
     delays = np.array([0.0, 0.005, 0.0075, 0.02, 0.0331, 0.04])
-    engine = Engine(slider(DELAYS), len(delays), compiled=compiled)
-    engine.apply(np.stack([0 * delays, delays], axis=1), engine.all)
-    engine.reset(engine.all)
+    engine = Simulation(slider(DELAYS), len(delays), native_motor_law=compiled)
+    engine.apply(np.stack([0 * delays, delays], axis=1), engine.all_ids)
+    engine.reset(engine.all_ids)
     truth, t, rng = [(0.0, 0.0)], [0.0], np.random.default_rng(1)
     for _ in range(9):
         u = rng.uniform(-3, 3)
@@ -306,27 +306,27 @@ def test_measured_is_the_true_signal_from_the_past(compiled):
         engine.step(np.full((len(delays), 1), u))
         past = np.maximum(t[-1] - delays, 0)
         want = np.stack([np.interp(past, t, [row[k] for row in truth]) for k in (0, 1)], axis=1)
-        assert engine.measured(QUIET) == pytest.approx(want, abs=1e-6)
+        assert engine.signals(QUIET) == pytest.approx(want, abs=1e-6)
 
 
 def test_before_the_start_a_late_sensor_shows_the_start():
-    engine = Engine(slider(DELAYS), 1)
-    engine.apply(np.array([[0.0, 0.04]]), engine.all)
-    engine.reset(engine.all, np.array([[0.7]]), np.array([[0.0]]))
+    engine = Simulation(slider(DELAYS), 1)
+    engine.apply(np.array([[0.0, 0.04]]), engine.all_ids)
+    engine.reset(engine.all_ids, np.array([[0.7]]), np.array([[0.0]]))
     engine.step(np.array([[5.0]]))
-    assert engine.measured(QUIET) == pytest.approx(np.array([[0.7, 0.0]]), abs=1e-7)
+    assert engine.signals(QUIET) == pytest.approx(np.array([[0.7, 0.0]]), abs=1e-7)
 
 
 def test_offset_is_added_gain_multiplies_and_noise_has_its_spread():
     n = 4000
-    engine = Engine(slider(SENSORS), n)
-    engine.apply(np.tile([0.3, 1.5, 0.2], (n, 1)), engine.all)
-    engine.reset(engine.all, np.full((n, 1), 0.4), np.full((n, 1), 2.0))
-    seen = engine.measured(np.random.default_rng(2))
+    engine = Simulation(slider(SENSORS), n)
+    engine.apply(np.tile([0.3, 1.5, 0.2], (n, 1)), engine.all_ids)
+    engine.reset(engine.all_ids, np.full((n, 1), 0.4), np.full((n, 1), 2.0))
+    seen = engine.signals(np.random.default_rng(2))
     assert seen[:, 1] == pytest.approx(np.full(n, 3.0))
     assert seen[:, 0].mean() == pytest.approx(0.7, abs=4 * 0.2 / n**0.5)
     assert seen[:, 0].std() == pytest.approx(0.2, rel=0.05)
-    again = engine.measured(np.random.default_rng(3))
+    again = engine.signals(np.random.default_rng(3))
     assert abs(np.corrcoef(seen[:, 0], again[:, 0])[0, 1]) < 4 / n**0.5, "noise is fresh at every reading"
 
 
@@ -334,23 +334,23 @@ def test_an_encoder_offset_shows_in_the_signal_and_not_in_the_physics():
     from isthmus.robots.go1 import go1
 
     robot = go1()
-    engine = Engine(robot, 2)
+    engine = Simulation(robot, 2)
     quiet = {p.name: 0.0 for p in robot.space.params if p.name.endswith("_noise")}
     e = np.stack([robot.space.vector(quiet), robot.space.vector(quiet | {"encoder_offset_FL_calf": 0.05})])
-    engine.apply(e, engine.all)
-    engine.reset(engine.all)
+    engine.apply(e, engine.all_ids)
+    engine.reset(engine.all_ids)
     for _ in range(5):
         engine.step(np.tile(robot.default, (2, 1)))
     assert np.array_equal(engine.qpos[0], engine.qpos[1])
-    seen = engine.measured(QUIET)
+    seen = engine.signals(QUIET)
     want = np.zeros(seen.shape[1])
-    want[robot.contract["joint_pos"].component("FL_calf")] = 0.05
+    want[robot.contract["joint_pos"].component_index("FL_calf")] = 0.05
     assert seen[1] - seen[0] == pytest.approx(want, abs=1e-6)
 
 
 def test_targets_are_held_inside_the_contracts_limits():
     robot = slider(DELAYS)
     target = dataclasses.replace(robot.contract.target, low=(-1.0,), high=(2.0,))
-    engine = Engine(dataclasses.replace(robot, contract=dataclasses.replace(robot.contract, target=target)), 2)
+    engine = Simulation(dataclasses.replace(robot, contract=dataclasses.replace(robot.contract, target=target)), 2)
     engine.step(np.array([[-50.0], [50.0]]))
     assert engine.qvel[:, 0] == pytest.approx([-0.02, 0.04])

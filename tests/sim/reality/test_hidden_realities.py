@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from isthmus.deploy.link import Command
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
+from isthmus.deploy.links.link import Command
 from isthmus.sim.reality import Reality, VirtualRobot
-from isthmus.sim.reality.families import families, hidden
+from isthmus.sim.reality.hidden import families, hidden
 from support.menagerie import menagerie, needs_menagerie
 
 SEEDS = 40

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
 from isthmus.robots import ROBOTS
 from isthmus.sim.reality import Reality
 

@@ -8,13 +8,13 @@ import mujoco
 import numpy as np
 import pytest
 
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
 from isthmus.robots import ROBOTS
-from isthmus.sim.engine import Engine
-from isthmus.sim.reality import RealEngine, Reality, laws
-from isthmus.sim.reality.engine import PERIOD
-from isthmus.sim.reality.truth import Truth
+from isthmus.sim.reality import Reality, RealSimulation, equations
+from isthmus.sim.reality.ground_truth import GroundTruth
+from isthmus.sim.reality.simulation import PACKET_PERIOD
 from isthmus.sim.robot import Robot
+from isthmus.sim.simulation import Simulation
 from support.rotor_rig import LINK, ROTOR, real, run, wheel
 
 CRAZYFLIE, GO1, PENDULUM = ROBOTS["crazyflie"](), ROBOTS["go1"](), ROBOTS["pendulum"]()
@@ -24,7 +24,7 @@ MASS = 0.027
 # Nothing unmodelled --------------------------------------------------------------------------------------------------
 
 
-def training(robot: Robot, step: float, solver: bool = False) -> Engine:
+def training(robot: Robot, step: float, solver: bool = False) -> Simulation:
     """The engine that policies train in, with steps of `step` s, and with the reality's contact solver if so wanted."""
 
     def edit(spec: mujoco.MjSpec) -> None:
@@ -33,7 +33,7 @@ def training(robot: Robot, step: float, solver: bool = False) -> Engine:
             spec.option.solver, spec.option.cone = mujoco.mjtSolver.mjSOL_NEWTON, mujoco.mjtCone.mjCONE_ELLIPTIC
             spec.option.iterations, spec.option.ls_iterations, spec.option.impratio = 50, 50, 10.0
 
-    return Engine(dataclasses.replace(robot, substeps=round(0.02 / step)), 1, threads=1, edit=edit)
+    return Simulation(dataclasses.replace(robot, substeps=round(0.02 / step)), 1, threads=1, edit=edit)
 
 
 @pytest.mark.parametrize("name", sorted(ROBOTS))
@@ -41,7 +41,7 @@ def test_an_empty_reality_is_training_with_finer_steps_and_another_solver(name, 
     robot = ROBOTS[name]()
     u = [targets(robot, np.random.default_rng(k), 1, size=0.1)[0] for k in range(15)]
     engines = {
-        "real": RealEngine(robot, Reality(name), 1, threads=1, tick=0.02),
+        "real": RealSimulation(robot, Reality(name), 1, threads=1, tick=0.02),
         "same": training(robot, 0.001, solver=True),
         "fine": training(robot, 0.001),
         "coarse": training(robot, 0.005),
@@ -60,7 +60,7 @@ def test_the_motor_law_in_numpy_gives_the_same(name, targets):
     law = {"battery_sag": 0.3, "heating": 3.0, "drag": 0.1}
     law |= {"backlash": 0.02, "flex": 500.0} if name == "go1" else {"rotor_drag": 0.02, "thrust_asymmetry": {"m2": 0.9}}
     u = targets(robot, np.random.default_rng(0), 1, size=0.1)[0]
-    fast, slow = (run(real(robot, compiled=c, **law), u, 0.3) for c in (True, False))
+    fast, slow = (run(real(robot, native_motor_law=c, **law), u, 0.3) for c in (True, False))
     assert np.allclose(fast, slow, rtol=1e-6, atol=1e-7)
 
 
@@ -86,7 +86,7 @@ def test_a_restored_reality_goes_on_bit_for_bit():
 
 def test_a_tick_is_a_multiple_of_the_physics_step():
     with pytest.raises(BadInput, match="multiple"):
-        RealEngine(PENDULUM, Reality("pendulum"), tick=0.0015)
+        RealSimulation(PENDULUM, Reality("pendulum"), tick=0.0015)
 
 
 # Friction ------------------------------------------------------------------------------------------------------------
@@ -117,11 +117,11 @@ def test_a_joint_that_turns_fast_loses_the_coulomb_torque():
 def test_stribeck_falls_from_static_to_coulomb():
     law = real(wheel(), stribeck=STRIBECK).reality.unmodelled.stribeck
     v = np.linspace(0, 3, 200)
-    loss = laws.stribeck(v, law)
+    loss = equations.stribeck_friction(v, law)
     assert loss[0] == 1.0
     assert loss[-1] == pytest.approx(0.4)
     assert (np.diff(loss) <= 0).all()
-    assert np.array_equal(loss, laws.stribeck(-v, law))
+    assert np.array_equal(loss, equations.stribeck_friction(-v, law))
 
 
 # Motors --------------------------------------------------------------------------------------------------------------
@@ -134,16 +134,16 @@ def test_a_battery_takes_the_ceiling_and_the_no_load_speed_down_evenly():
         run(engine, [50.0], 0.5)
         left = 1 - 0.4 * min(half * 0.25, 1.0)
         assert engine.ctrl[0, 0] == pytest.approx(3.0 * left, rel=5e-3)
-        assert engine.view["motor.speed_limit"][0, 0] == pytest.approx(30.0 * left, rel=1e-3)
-    engine.reset(engine.all)
-    run(engine, [50.0], PERIOD)
+        assert engine.userdata["motor.speed_limit"][0, 0] == pytest.approx(30.0 * left, rel=1e-3)
+    engine.reset(engine.all_ids)
+    run(engine, [50.0], PACKET_PERIOD)
     assert engine.ctrl[0, 0] == pytest.approx(3.0, rel=1e-2), "a new episode has a full battery"
 
 
 def test_a_rotor_on_a_weak_battery_gives_less_of_what_is_asked():
     engine = real(CRAZYFLIE, {"drag": 0.05}, battery_sag={"loss": 0.3, "seconds": 0.2})
     path = run(engine, CRAZYFLIE.default, 0.3)
-    fall = (path[-1, 9] - path[-26, 9]) / (25 * PERIOD)
+    fall = (path[-1, 9] - path[-26, 9]) / (25 * PACKET_PERIOD)
     assert fall == pytest.approx(-0.3 * 9.81, rel=0.01)
 
 
@@ -153,9 +153,11 @@ def test_a_motor_at_full_load_loses_torque_as_it_heats():
     for seconds in (6.0, 12.0):
         run(engine, [50.0], 6.0)
         assert engine.ctrl[0, 0] == pytest.approx(3.0 / (1 + 2.0 * seconds / 60), rel=2e-3)
-    assert laws.cold_part(laws.warmed(np.array([3.0]), np.array([3.0]), 60.0), 0.3) == pytest.approx(0.7)
-    half = laws.warmed(np.array([1.5]), np.array([3.0]), 60.0)
-    assert laws.cold_part(half, 0.3) == pytest.approx(1 - 0.3 / 4), "heat goes with the square of the load"
+    assert equations.thermal_torque_fraction(
+        equations.full_load_minutes(np.array([3.0]), np.array([3.0]), 60.0), 0.3
+    ) == pytest.approx(0.7)
+    half = equations.full_load_minutes(np.array([1.5]), np.array([3.0]), 60.0)
+    assert equations.thermal_torque_fraction(half, 0.3) == pytest.approx(1 - 0.3 / 4), "heat goes with the square of the load"
 
 
 # Ground --------------------------------------------------------------------------------------------------------------
@@ -167,12 +169,12 @@ def test_a_motor_at_full_load_loses_torque_as_it_heats():
 def test_feet_sink_in_by_the_softness(law):
     engine = real(GO1, **law)
     run(engine, GO1.default, 2.0)
-    contacts = Truth(engine).read()["contacts"]
+    contacts = GroundTruth(engine).read()["contacts"]
     assert len(contacts) == 4
     assert np.mean([c["depth"] for c in contacts]) == pytest.approx(law["ground_softness"], rel=0.03)
-    engine.apply(engine.e, engine.all)
+    engine.apply(engine.e, engine.all_ids)
     run(engine, GO1.default, 0.2)
-    again = Truth(engine).read()["contacts"]
+    again = GroundTruth(engine).read()["contacts"]
     assert np.mean([c["depth"] for c in again]) == pytest.approx(law["ground_softness"], rel=0.03), "apply keeps it"
 
 
@@ -191,10 +193,10 @@ def test_drag_gives_the_terminal_speed_and_takes_its_power():
     engine = real(CRAZYFLIE, {"drag": 0.05}, drag=0.5)
     path = run(engine, (0.0,) * 4, 1.2)
     assert path[-1, 9] == pytest.approx(-MASS * 9.81 / 0.5, rel=0.005)
-    engine.reset(engine.all, qvel=np.array([[2.0, 0, 0, 0, 0, 0]]))
+    engine.reset(engine.all_ids, qvel=np.array([[2.0, 0, 0, 0, 0, 0]]))
     path = run(engine, CRAZYFLIE.default, 0.05)
     energy = 0.5 * MASS * path[:, 7] ** 2
-    rate = np.diff(energy) / PERIOD
+    rate = np.diff(energy) / PACKET_PERIOD
     middle = (path[1:, 7] + path[:-1, 7]) / 2
     assert rate == pytest.approx(-0.5 * middle**2, rel=0.03)
 
@@ -202,14 +204,14 @@ def test_drag_gives_the_terminal_speed_and_takes_its_power():
 def test_a_cable_pulls_back_to_the_start_once_it_is_taut():
     engine = real(CRAZYFLIE, {"drag": 0.05}, cable={"force": 0.02, "slack": 0.5})
     for x, pull in ((0.4, 0.0), (0.8, 0.02), (-3.0, 0.02)):
-        engine.reset(engine.all)
+        engine.reset(engine.all_ids)
         engine.qpos[0, 0] = x
         path = run(engine, CRAZYFLIE.default, 0.02)
         assert path[-1, 7] == pytest.approx(-np.sign(x) * pull / MASS * 0.02, rel=0.01, abs=1e-9)
     law = engine.reality.unmodelled.cable
-    far = laws.cable_pull(np.array([[3.0, 4.0, 0.0]]), law)
+    far = equations.cable_force(np.array([[3.0, 4.0, 0.0]]), law)
     assert far == pytest.approx(-0.02 * np.array([[0.6, 0.8, 0.0]]))
-    assert np.isfinite(laws.cable_pull(np.zeros((1, 3)), law)).all()
+    assert np.isfinite(equations.cable_force(np.zeros((1, 3)), law)).all()
 
 
 def test_rotor_drag_acts_in_the_plane_of_the_rotors_with_the_root_of_thrust():
@@ -217,28 +219,28 @@ def test_rotor_drag_acts_in_the_plane_of_the_rotors_with_the_root_of_thrust():
     ends = []
     for law in ({}, {"rotor_drag": c}):
         engine = real(CRAZYFLIE, **law)
-        engine.reset(engine.all, qvel=speed)
+        engine.reset(engine.all_ids, qvel=speed)
         ends.append(run(engine, CRAZYFLIE.default, 0.1)[-1, 7:10])
     assert ends[1][0] / ends[0][0] == pytest.approx(np.exp(-c / MASS * 0.1), rel=2e-3)
     assert ends[1][2] == pytest.approx(ends[0][2], rel=1e-3)
     level, hover = np.array([[1.0, 0, 0, 0]]), np.array([0.1] * 4)
     v = np.array([[1.0, -2.0, 3.0]])
-    full = laws.rotor_drag(v, level, np.full((1, 4), 0.1), hover, c)
+    full = equations.rotor_drag(v, level, np.full((1, 4), 0.1), hover, c)
     assert full == pytest.approx(-c * np.array([[1.0, -2.0, 0.0]]))
-    assert laws.rotor_drag(v, level, np.full((1, 4), 0.4), hover, c) == pytest.approx(2 * full)
+    assert equations.rotor_drag(v, level, np.full((1, 4), 0.4), hover, c) == pytest.approx(2 * full)
     side = np.array([[np.sqrt(0.5), np.sqrt(0.5), 0, 0]])
-    assert laws.rotor_drag(v, side, np.full((1, 4), 0.1), hover, c) == pytest.approx(-c * np.array([[1.0, 0.0, 3.0]]))
+    assert equations.rotor_drag(v, side, np.full((1, 4), 0.1), hover, c) == pytest.approx(-c * np.array([[1.0, 0.0, 3.0]]))
 
 
 def test_ground_effect_follows_cheeseman_and_bennett():
     radius = 0.1
     engine = real(CRAZYFLIE, ground_effect=radius)
     for z in (0.07, 0.12, 0.3, 1.5):
-        engine.reset(engine.all, np.array([[0, 0, z, 1.0, 0, 0, 0]]))
+        engine.reset(engine.all_ids, np.array([[0, 0, z, 1.0, 0, 0, 0]]))
         lift = run(engine, CRAZYFLIE.default, 0.006)[-1, 9] / 0.006
         height = z + 0.01
         assert lift == pytest.approx(9.81 * (1 / (1 - (radius / 4 / height) ** 2) - 1), rel=0.02, abs=1e-3)
-    assert laws.ground_effect(np.array([-1.0, 0.0, 0.05]), radius) == pytest.approx([4 / 3] * 3), "no more than close by"
+    assert equations.ground_effect(np.array([-1.0, 0.0, 0.05]), radius) == pytest.approx([4 / 3] * 3), "no more than close by"
 
 
 def test_a_damaged_propeller_gives_less_thrust_at_the_same_yaw_moment():

@@ -9,11 +9,11 @@ import sys
 import numpy as np
 import pytest
 
-from isthmus.deploy.link import Command
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
+from isthmus.deploy.links.link import Command
 from isthmus.robots import ROBOTS
 from isthmus.sim.reality import Reality, VirtualRobot
-from isthmus.sim.reality.engine import PERIOD
+from isthmus.sim.reality.simulation import PACKET_PERIOD
 from support.virtual_robots import CRAZYFLIE, GO1, PENDULUM, advance, virtual
 
 QUIET = {p.name: 0.0 for p in GO1.space.params if p.name.endswith(("_noise", "_delay"))}
@@ -27,7 +27,7 @@ def test_packets_come_every_period_with_all_signals(name):
     robot = virtual(ROBOTS[name]())
     packets = advance(robot, 0.2)
     assert [p.sequence for p in packets] == list(range(1, 101))
-    assert [p.time for p in packets] == pytest.approx(np.arange(1, 101) * PERIOD)
+    assert [p.time for p in packets] == pytest.approx(np.arange(1, 101) * PACKET_PERIOD)
     assert {p.mode for p in packets} == {"idle"}
     values = np.array([p.values for p in packets])
     assert values.shape == (100, robot.robot.contract.width)
@@ -68,8 +68,8 @@ def test_a_clock_jumps_when_it_should():
     robot = virtual(PENDULUM, faults={"clock_jump": {"at": 0.05, "by": -0.02}})
     times = np.array([p.time for p in advance(robot, 0.1)])
     steps = np.diff(times)
-    assert np.flatnonzero(np.abs(steps - PERIOD) > 1e-9).tolist() == [23]
-    assert steps[23] == pytest.approx(PERIOD - 0.02)
+    assert np.flatnonzero(np.abs(steps - PACKET_PERIOD) > 1e-9).tolist() == [23]
+    assert steps[23] == pytest.approx(PACKET_PERIOD - 0.02)
 
 
 def test_skipped_time_passes_on_the_clock_alone():
@@ -120,13 +120,13 @@ def test_commands_are_lost_and_late_as_packets_are():
 def test_silence_ends_in_damping_within_the_timeout_and_one_period(name, timeout):
     robot = virtual(ROBOTS[name](), timeout)
     advance(robot, 0.05, "track")
-    heard = robot.time - PERIOD
+    heard = robot.time - PACKET_PERIOD
     while robot.mode == "track":
         robot.advance()
-    waited = robot.time - PERIOD - heard
+    waited = robot.time - PACKET_PERIOD - heard
     assert timeout < waited + 1e-9
-    assert waited <= timeout + PERIOD + 1e-9
-    advance(robot, PERIOD, "track")
+    assert waited <= timeout + PACKET_PERIOD + 1e-9
+    advance(robot, PACKET_PERIOD, "track")
     assert robot.mode == "track", "and it goes on when commands return"
     advance(robot, 0.2, "idle")
     advance(robot, 1.0)
@@ -163,7 +163,7 @@ def test_an_overtaken_command_is_not_obeyed():
 
 def test_swapped_motors_swap_what_moves_and_what_is_seen():
     robot, right = virtual(params=QUIET, faults={"swap": [["FL_calf", "RR_hip"]]}), virtual(params=QUIET)
-    calf, hip = (GO1.contract.target.component(label) for label in ("FL_calf", "RR_hip"))
+    calf, hip = (GO1.contract.target.component_index(label) for label in ("FL_calf", "RR_hip"))
     target, meant = np.array(GO1.default), np.array(GO1.default)
     target[calf], target[hip] = 0.2, -1.4
     meant[calf], meant[hip] = -1.4, 0.2
@@ -204,8 +204,8 @@ def test_the_battery_rests_in_idle_and_heat_outlasts_being_put_back():
 def test_physics_that_fails_does_not_kill_the_robot(name, bad):
     robot = virtual(ROBOTS[name]())
     advance(robot, 0.05, "track")
-    robot.engine.qvel[0, -1] = bad
-    packets = advance(robot, PERIOD, "track")
+    robot.sim.qvel[0, -1] = bad
+    packets = advance(robot, PACKET_PERIOD, "track")
     assert robot.mode == "damp"
     assert np.isfinite(packets[-1].values).all()
     assert len(robot.truth()["events"]) == 1
@@ -218,7 +218,7 @@ def test_physics_that_fails_does_not_kill_the_robot(name, bad):
 def test_a_robot_that_failed_is_as_new():
     robot = virtual(unmodelled={"heating": 3.0, "flex": 500.0, "stribeck": {"static": 1.0, "coulomb": 0.5, "velocity": 0.2}})
     advance(robot, 0.05, "track")
-    robot.engine.qvel[0, 8] = np.nan
+    robot.sim.qvel[0, 8] = np.nan
     advance(robot, 0.1, "track")
     truth = robot.truth()
     assert len(truth["events"]) == 1

@@ -11,9 +11,9 @@ import pytest
 from isthmus.data.contract import Safety
 from isthmus.robots import ROBOTS, get_robot
 from isthmus.sim.reality import VirtualRobot
-from isthmus.sim.reality.engine import PERIOD
-from isthmus.sim.reality.families import hidden
-from isthmus.sim.reality.virtual import level_target
+from isthmus.sim.reality.hidden import hidden
+from isthmus.sim.reality.simulation import PACKET_PERIOD
+from isthmus.sim.reality.virtual_robot import level_target
 from support.menagerie import menagerie, needs_menagerie
 from support.virtual_robots import CRAZYFLIE, GO1, PENDULUM, advance, virtual
 
@@ -21,7 +21,7 @@ from support.virtual_robots import CRAZYFLIE, GO1, PENDULUM, advance, virtual
 def energy(robot: VirtualRobot, model: mujoco.MjModel) -> float:
     """J, kinetic and potential."""
     data = mujoco.MjData(model)
-    data.qpos[:], data.qvel[:] = robot.engine.qpos[0], robot.engine.qvel[0]
+    data.qpos[:], data.qvel[:] = robot.sim.qpos[0], robot.sim.qvel[0]
     mujoco.mj_forward(model, data)
     mujoco.mj_energyPos(model, data)
     mujoco.mj_energyVel(model, data)
@@ -63,13 +63,13 @@ def test_what_cannot_hold_itself_is_held_until_it_tracks_and_put_back_after(name
     high = np.array(robot.robot.contract.target.high)
     advance(robot, 0.2, "track", high)
     assert np.abs(robot.truth()["qpos"] - robot.robot.home).max() > 1e-3
-    advance(robot, PERIOD, "idle")
+    advance(robot, PACKET_PERIOD, "idle")
     assert robot.mode == "idle"
     assert np.array_equal(robot.truth()["qpos"], robot.robot.home)
 
 
 def test_it_tracks_targets_inside_its_limits():
-    thigh, ends = GO1.contract.target.component("FL_thigh"), []
+    thigh, ends = GO1.contract.target.component_index("FL_thigh"), []
     for offset in (0.0, 0.15):
         robot, target = virtual(params={"action_delay": 0.0}), np.array(GO1.default)
         target[thigh] += offset
@@ -78,7 +78,7 @@ def test_it_tracks_targets_inside_its_limits():
     assert 0.05 < ends[1] - ends[0] < 0.15
     wild = virtual(params={"action_delay": 0.0})
     advance(wild, 0.02, "track", np.full(12, 1e9))
-    sent = wild.engine.view["targets"][0, 0]
+    sent = wild.sim.userdata["targets"][0, 0]
     assert np.array_equal(sent, GO1.contract.target.high)
 
 
@@ -87,9 +87,9 @@ def test_a_robot_in_damp_lies_down_slowly():
     advance(robot, 0.5)
     heights, speeds = [], []
     for _ in range(1000):
-        advance(robot, PERIOD, "damp")
-        heights.append(robot.engine.qpos[0, 2])
-        speeds.append(np.abs(robot.engine.qvel[0]).max())
+        advance(robot, PACKET_PERIOD, "damp")
+        heights.append(robot.sim.qpos[0, 2])
+        speeds.append(np.abs(robot.sim.qvel[0]).max())
     truth = robot.truth()
     assert truth["events"] == []
     assert heights[-1] < 0.12
@@ -98,7 +98,7 @@ def test_a_robot_in_damp_lies_down_slowly():
     upright = 1 - 2 * (truth["qpos"][4] ** 2 + truth["qpos"][5] ** 2)
     assert upright > 0.9
     advance(robot, 8.0, "idle")
-    assert robot.engine.qpos[0, 2] > 0.28, "in idle it stands up again"
+    assert robot.sim.qpos[0, 2] > 0.28, "in idle it stands up again"
 
 
 def test_a_quadrotor_in_damp_sinks_upright():
@@ -126,32 +126,32 @@ def test_servos_of_a_model_brake_in_damp_and_never_pull_home():
     """Energy only falls after the time-out, speed dies away, and the arm does not turn back to where its servos would go."""
     robot = virtual(menagerie("robotstudio_so101"), params={"servo_gain": 1.2})
     away = moving(robot)
-    model = robot.engine.batch.get_model(0)
+    model = robot.sim.batch.get_model(0)
     while robot.mode == "track":
         robot.advance()
-    at, speeds, energies = robot.engine.qpos[0].copy(), [], [energy(robot, model)]
+    at, speeds, energies = robot.sim.qpos[0].copy(), [], [energy(robot, model)]
     for _ in range(300):
         robot.advance()
-        speeds.append(np.abs(robot.engine.qvel[0]).max())
+        speeds.append(np.abs(robot.sim.qvel[0]).max())
         energies.append(energy(robot, model))
     assert robot.mode == "damp"
     assert np.abs(at - robot.robot.default).min() > 0.2, "it was away from home"
     assert max(np.diff(energies)) < 1e-6
     assert max(speeds) <= speeds[0] + 0.05
     assert speeds[-1] < 0.1
-    assert np.abs(robot.engine.qpos[0] - at).max() < 0.1
+    assert np.abs(robot.sim.qpos[0] - at).max() < 0.1
     advance(robot, 1.0, "track", 0.5 * away)
-    assert np.abs(robot.engine.qpos[0] - 0.5 * away).max() < 0.02, "servos are back"
+    assert np.abs(robot.sim.qpos[0] - 0.5 * away).max() < 0.02, "servos are back"
     for field in ("actuator_gainprm", "actuator_biasprm"):
-        assert np.array_equal(getattr(robot.engine.batch.get_model(0), field), getattr(model, field)), field
+        assert np.array_equal(getattr(robot.sim.batch.get_model(0), field), getattr(model, field)), field
 
 
 @needs_menagerie
 def test_a_damped_servo_gives_the_damping_of_the_contract_and_nothing_else():
     robot = virtual(menagerie("robotstudio_so101"))
     moving(robot, 0.1)
-    advance(robot, PERIOD, "damp")
-    model, data = robot.engine.batch.get_model(0), robot.engine.batch.get_data(0)
+    advance(robot, PACKET_PERIOD, "damp")
+    model, data = robot.sim.batch.get_model(0), robot.sim.batch.get_data(0)
     rng, damping = np.random.default_rng(0), np.array(robot.robot.contract.safety.damping)
     for _ in range(10):
         data.qpos[:], data.qvel[:] = rng.uniform(-1, 1, model.nq), rng.uniform(-0.1, 0.1, model.nv)
@@ -177,17 +177,17 @@ def test_servos_and_motors_side_by_side_are_damped(tmp_path):
     assert three.motors.drive == "native"
     robot = virtual(three, params={"joint_damping": 0.0, "joint_friction": 0.0})
     advance(robot, 0.1, "track", [-0.5, -2.0, 2.0])
-    energies, model = [], robot.engine.batch.get_model(0)
+    energies, model = [], robot.sim.batch.get_model(0)
     for _ in range(250):
-        advance(robot, PERIOD, "damp")
+        advance(robot, PACKET_PERIOD, "damp")
         energies.append(energy(robot, model))
     assert max(np.diff(energies)) < 1e-6
     data = mujoco.MjData(model)
-    data.qpos[:] = robot.engine.qpos[0]
+    data.qpos[:] = robot.sim.qpos[0]
     mujoco.mj_forward(model, data)
     weight = np.abs(data.qfrc_bias)
     free = 9.81 * 1.5 / 0.4 * 0.5
-    speed = robot.engine.qvel[0]
+    speed = robot.sim.qvel[0]
     assert (speed > 0).all(), "gravity turns them down"
     assert (speed < 0.25 * free).all()
     damping = np.maximum(three.contract.safety.damping, [0.0, 3.0, 0.0])
@@ -201,7 +201,7 @@ def test_servos_whose_damping_nobody_gives_still_brake(tmp_path):
     robot = virtual(three)
     advance(robot, 0.1, "track", [-0.5, -2.0, 2.0])
     advance(robot, 0.5, "damp")
-    servo, speed = robot.engine.qvel[0, :2]
+    servo, speed = robot.sim.qvel[0, :2]
     assert 0 < servo < 1.5
     assert 0 < speed < 1.5
 
@@ -215,10 +215,10 @@ def test_torque_motors_of_a_model_lower_it_slowly():
     for made in (go2, limp):
         robot, speeds = virtual(made), []
         for _ in range(600):
-            advance(robot, PERIOD, "damp")
-            speeds.append(-robot.engine.qvel[0, 2])
+            advance(robot, PACKET_PERIOD, "damp")
+            speeds.append(-robot.sim.qvel[0, 2])
         fastest.append(max(speeds))
-        end.append(robot.engine.qpos[0, 2])
+        end.append(robot.sim.qpos[0, 2])
         assert robot.truth()["events"] == []
     assert fastest[0] < 0.6 * fastest[1]
     assert fastest[0] < 0.5
@@ -229,11 +229,11 @@ def test_torque_motors_of_a_model_lower_it_slowly():
 def test_rotors_without_a_levelling_law_stop_in_damp():
     robot = virtual(menagerie("skydio_x2"))
     advance(robot, 0.05, "track")
-    assert robot.engine.ctrl[0].min() > 1.0
-    before = robot.engine.qvel[0, 2]
+    assert robot.sim.ctrl[0].min() > 1.0
+    before = robot.sim.qvel[0, 2]
     advance(robot, 0.1, "damp")
-    assert np.array_equal(robot.engine.ctrl[0], np.zeros(4))
-    assert robot.engine.qvel[0, 2] - before == pytest.approx(-0.981, rel=0.02)
+    assert np.array_equal(robot.sim.ctrl[0], np.zeros(4))
+    assert robot.sim.qvel[0, 2] - before == pytest.approx(-0.981, rel=0.02)
     assert "switch them off" in robot.robot.doc
 
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from isthmus.robots import ROBOTS
-from isthmus.sim.reality import RealEngine, Reality
-from isthmus.sim.reality.faults import Channel, Wires
-from isthmus.sim.reality.sensors import SensorErrors, tilt_quat
+from isthmus.sim.reality import Reality, RealSimulation
+from isthmus.sim.reality.sensor_errors import SensorErrors, tilt_quat
 from isthmus.sim.reality.tables import Faults
+from isthmus.sim.reality.wiring_faults import Channel, WiringFaults
 
 GO1, CRAZYFLIE, CARTPOLE = ROBOTS["go1"](), ROBOTS["crazyflie"](), ROBOTS["cartpole"]()
 RNG = np.random.default_rng(0)
 
 
-def wires(robot=GO1, **faults) -> Wires:
-    return Wires(Reality.from_dict({"robot": robot.name, "faults": faults}).faults, robot.contract)
+def wires(robot=GO1, **faults) -> WiringFaults:
+    return WiringFaults(Reality.from_dict({"robot": robot.name, "faults": faults}).faults, robot.contract)
 
 
 def signals(robot=GO1, n: int = 5) -> np.ndarray:
@@ -27,7 +27,7 @@ def signals(robot=GO1, n: int = 5) -> np.ndarray:
 
 
 def at(robot, name: str, label: str) -> int:
-    return robot.contract.slices()[name].start + robot.contract[name].component(label)
+    return robot.contract.slices()[name].start + robot.contract[name].component_index(label)
 
 
 # Wiring --------------------------------------------------------------------------------------------------------------
@@ -61,9 +61,9 @@ def test_a_swapped_joint_answers_for_the_other():
     for name in ("joint_pos", "joint_vel"):
         assert np.array_equal(seen[:, at(GO1, name, "FL_hip")], x[:, at(GO1, name, "FR_hip")])
     u = np.zeros((1, 12))
-    u[0, GO1.contract.target.component("FL_hip")] = 0.3
+    u[0, GO1.contract.target.component_index("FL_hip")] = 0.3
     told = wires(swap=[["FL_hip", "FR_hip"]]).target(u)
-    assert told[0, GO1.contract.target.component("FR_hip")] == 0.3
+    assert told[0, GO1.contract.target.component_index("FR_hip")] == 0.3
     assert np.abs(told).sum() == 0.3
 
 
@@ -215,11 +215,11 @@ def test_drift_grows_with_the_root_of_time_whatever_the_step():
         assert seen.std() == pytest.approx(0.1 * np.sqrt(2.0), rel=0.08)
         assert half.std() == pytest.approx(0.1 * np.sqrt(0.5), rel=0.08)
     e.reset(np.arange(2000))
-    assert not e.walk.any()
+    assert not e.bias_walk.any()
 
 
 def test_a_tilted_sensor_sees_the_same_world_from_another_side():
-    from isthmus.sim.reality.laws import rotate
+    from isthmus.sim.reality.equations import rotate
 
     tilt = (0.3, -0.2)
     x, where = signals(), GO1.contract.slices()
@@ -236,15 +236,15 @@ def test_a_tilted_sensor_sees_the_same_world_from_another_side():
 
 def test_the_engine_passes_targets_and_signals_through_the_wires():
     quiet = {p.name: 0.0 for p in GO1.space.params if p.name.endswith("_noise")}
-    plain = RealEngine(GO1, Reality.from_dict({"robot": "go1", "params": quiet}), threads=1)
-    swapped = RealEngine(
+    plain = RealSimulation(GO1, Reality.from_dict({"robot": "go1", "params": quiet}), threads=1)
+    swapped = RealSimulation(
         GO1, Reality.from_dict({"robot": "go1", "params": quiet, "faults": {"swap": [["FL_hip", "FR_hip"]]}}), threads=1
     )
     u = np.array([GO1.default])
-    u[0, GO1.contract.target.component("FL_hip")] = 0.2
-    told = swapped.wires.target(u)
+    u[0, GO1.contract.target.component_index("FL_hip")] = 0.2
+    told = swapped.wiring_faults.target(u)
     for _ in range(30):
         plain.step(told)
         swapped.step(u)
     assert np.array_equal(plain.qpos, swapped.qpos)
-    assert np.array_equal(swapped.measured(RNG), swapped.wires.signals(plain.measured(RNG)))
+    assert np.array_equal(swapped.signals(RNG), swapped.wiring_faults.signals(plain.signals(RNG)))

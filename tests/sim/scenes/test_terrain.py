@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from isthmus.robots.go1 import go1
-from isthmus.tasks.terrain import KINDS, MARGIN, Terrain
+from isthmus.sim.scenes.terrain import FLAT_MARGIN, TERRAIN_KINDS, Terrain
 
 SMALL = Terrain(rows=3, tile=4.0, seed=3)
 
@@ -16,9 +16,9 @@ SMALL = Terrain(rows=3, tile=4.0, seed=3)
 def tile(terrain: Terrain, kind: str, row: int) -> np.ndarray:
     """Heights of one tile, (k, k)."""
     k = round(terrain.tile / terrain.cell)
-    edge = round(MARGIN / terrain.cell)
+    edge = round(FLAT_MARGIN / terrain.cell)
     y, x = edge + terrain.kinds.index(kind) * k, edge + row * k
-    return terrain.field[y : y + k, x : x + k]
+    return terrain.heights[y : y + k, x : x + k]
 
 
 def level(terrain: Terrain, row: int) -> float:
@@ -33,7 +33,7 @@ def test_height_at_agrees_with_rays_cast_onto_the_compiled_field(terrain):
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
     floor = model.geom("floor").id
-    ny, nx = terrain.field.shape
+    ny, nx = terrain.heights.shape
     rng = np.random.default_rng(0)
     x, y = ((rng.uniform(-0.49, 0.49, 800) * size * terrain.cell) for size in (nx, ny))
     at = lambda dx, dy: terrain.height_at(torch.tensor(x + dx), torch.tensor(y + dy)).numpy()
@@ -58,12 +58,12 @@ def test_the_field_lies_at_the_same_place_in_every_corner():
 
 
 def test_the_seed_decides_everything():
-    assert np.array_equal(Terrain(seed=5).field, Terrain(seed=5).field)
-    assert not np.array_equal(Terrain(seed=5).field, Terrain(seed=6).field)
+    assert np.array_equal(Terrain(seed=5).heights, Terrain(seed=5).heights)
+    assert not np.array_equal(Terrain(seed=5).heights, Terrain(seed=6).heights)
 
 
 def test_tiles_meet_at_level_ground_and_start_flat():
-    for kind in KINDS:
+    for kind in TERRAIN_KINDS:
         for row in range(SMALL.rows):
             t = tile(SMALL, kind, row)
             assert (t[[0, -1]] == 0).all()
@@ -73,7 +73,7 @@ def test_tiles_meet_at_level_ground_and_start_flat():
 
 
 def test_rows_get_harder():
-    for kind in KINDS:
+    for kind in TERRAIN_KINDS:
         sizes = [np.ptp(tile(Terrain(rows=6), kind, row)) for row in range(6)]
         assert sizes == sorted(sizes)
         assert sizes[-1] > sizes[0]
@@ -132,7 +132,7 @@ def test_starts_are_in_the_middle_of_tiles_no_harder_than_allowed():
     terrain = Terrain()
     rng = np.random.default_rng(0)
     for roughness, rows in ((0.0, 1), (1 / 6, 1), (0.5, 3), (1.0, 6)):
-        at = terrain.spots(rng, 500, roughness)
+        at = terrain.sample_tile_centres(rng, 500, roughness)
         assert len(np.unique(at[:, 0])) == rows
         assert len(np.unique(at[:, 1])) == 5
         assert at[:, 0].min() == -2.5 * 8

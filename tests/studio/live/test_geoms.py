@@ -9,8 +9,8 @@ import torch
 import trimesh
 
 from isthmus.robots import get_robot
-from isthmus.studio import shapes
-from isthmus.tasks.terrain import Terrain
+from isthmus.sim.scenes.terrain import Terrain
+from isthmus.studio.live import geoms
 
 ZOO = """
 <mujoco>
@@ -46,7 +46,7 @@ VOLUMES = {
 @pytest.mark.parametrize("name", VOLUMES)
 def test_a_surface_closes_round_the_volume_of_its_geom_with_faces_outward(name):
     model = mujoco.MjModel.from_xml_string(ZOO)
-    vertices, faces = shapes.surface(model, model.geom(name).id)
+    vertices, faces = geoms.geom_mesh(model, model.geom(name).id)
     mesh = trimesh.Trimesh(vertices, faces)
     assert mesh.is_watertight
     assert mesh.volume == pytest.approx(VOLUMES[name], rel=0.03)
@@ -56,8 +56,8 @@ def test_a_surface_closes_round_the_volume_of_its_geom_with_faces_outward(name):
 
 def test_which_geoms_are_shown_and_in_which_colour():
     model = mujoco.MjModel.from_xml_string(ZOO)
-    assert {model.geom(g).name for g in shapes.shown(model)} == {"floor", *VOLUMES}
-    colours = {name: shapes.colour(model, model.geom(name).id).tolist() for name in ("sphere", "box", "ellipsoid")}
+    assert {model.geom(g).name for g in geoms.visible_geoms(model)} == {"floor", *VOLUMES}
+    colours = {name: geoms.geom_colour(model, model.geom(name).id).tolist() for name in ("sphere", "box", "ellipsoid")}
     assert colours == {"sphere": [1, 0, 0, 1], "box": [0, 0, 1, 1], "ellipsoid": [0, 1, 0, 0.5]}
 
 
@@ -67,7 +67,7 @@ def test_a_drawn_height_field_is_the_ground_that_the_task_knows():
     terrain.edit(spec)
     model = spec.compile()
     floor = model.geom("floor").id
-    vertices, faces = shapes.surface(model, floor)
+    vertices, faces = geoms.geom_mesh(model, floor)
     world = torch.from_numpy((vertices + model.geom_pos[floor]).astype(np.float32))
     inside = (world[:, :2].abs() < world[:, :2].abs().amax(0) * 0.99).all(1)
     known = terrain.height_at(world[inside, 0], world[inside, 1])

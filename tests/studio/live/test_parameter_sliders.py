@@ -8,10 +8,17 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from isthmus.core.errors import BadInput
 from isthmus.data.contract import Signal
-from isthmus.errors import BadInput
 from isthmus.robots import ROBOTS, get_robot
-from isthmus.studio.sliders import command_limits, from_slider, grouped, parse, slider_for, to_slider
+from isthmus.studio.live.parameter_sliders import (
+    command_limits,
+    from_slider,
+    params_by_folder,
+    parse_assignments,
+    slider_for,
+    to_slider,
+)
 
 SPACES = {name: get_robot(name).space for name in ROBOTS}
 GO1 = SPACES["go1"]
@@ -41,12 +48,12 @@ def test_a_log_slider_moves_by_equal_factors():
 
 @pytest.mark.parametrize("name", SPACES)
 def test_every_parameter_is_in_exactly_one_folder(name):
-    names = [p.name for params in grouped(SPACES[name]).values() for p in params]
+    names = [p.name for params in params_by_folder(SPACES[name]).values() for p in params]
     assert sorted(names) == sorted(SPACES[name].names)
 
 
 def test_folders_of_go1():
-    folders = {name: {p.name for p in params} for name, params in grouped(GO1).items()}
+    folders = {name: {p.name for p in params} for name, params in params_by_folder(GO1).items()}
     assert list(folders) == ["ground", "body", "motors", "link", "sensors"]
     places = {"ground_friction": "ground", "payload": "body", "kp": "motors", "armature": "motors", "action_delay": "link"}
     for name, folder in (places | {"gyro_bias_x": "sensors"}).items():
@@ -54,16 +61,16 @@ def test_folders_of_go1():
 
 
 def test_exact_values_are_typed_and_wrong_ones_change_nothing():
-    e = parse("ground_friction = 0.42; payload=2,", GO1, GO1.nominal)
+    e = parse_assignments("ground_friction = 0.42; payload=2,", GO1, GO1.nominal)
     changed = {n: v for n, v, nominal in zip(GO1.names, e, GO1.nominal, strict=True) if v != nominal}
     assert changed == {"ground_friction": 0.42, "payload": 2.0}
-    np.testing.assert_array_equal(parse(" ", GO1, e), e)
+    np.testing.assert_array_equal(parse_assignments(" ", GO1, e), e)
     with pytest.raises(BadInput, match="ground_friction"):
-        parse("ground_fricton = 1", GO1, e)
+        parse_assignments("ground_fricton = 1", GO1, e)
     with pytest.raises(BadInput, match="outside its hard bounds"):
-        parse("payload = 900", GO1, e)
+        parse_assignments("payload = 900", GO1, e)
     with pytest.raises(BadInput, match="a number"):
-        parse("payload", GO1, e)
+        parse_assignments("payload", GO1, e)
 
 
 def test_command_limits_and_units():

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
 from isthmus.robots import get_robot
-from isthmus.sim.blowup import Recorder
-from isthmus.sim.engine import Engine
-from isthmus.studio import play
-from isthmus.studio.replay import Replay, load_dump, unusual
-from isthmus.studio.server import close_server, free_port
-from isthmus.studio.sliders import from_slider
-from isthmus.tasks import get_task
+from isthmus.sim.physics.blow_up import BlowUpRecorder
+from isthmus.sim.simulation import Simulation
+from isthmus.studio.live import policy_viewer
+from isthmus.studio.live.blowup_replay import ReplaySession, farthest_parameters, load_dump
+from isthmus.studio.live.parameter_sliders import from_slider
+from isthmus.studio.live.server import close_server, free_port
+from isthmus.tasks.catalogue import get_task
 from support.browser import Browser, chromium
 
 GO1 = get_robot("go1").space
@@ -41,8 +41,8 @@ def test_only_this_machine_and_the_next_free_port():
 
 def test_serve_and_replay_end_by_themselves_and_tell_only_their_address(dump, capsys):
     told = []
-    play.serve(get_task("go1/walk"), None, port=0, seconds=0.1, on_ready=told.append)
-    play.replay(dump, port=0, seconds=0.1, on_ready=told.append)
+    policy_viewer.serve(get_task("go1/walk"), None, port=0, seconds=0.1, on_ready=told.append)
+    policy_viewer.replay(dump, port=0, seconds=0.1, on_ready=told.append)
     assert len(told) == 2
     for address in told:
         host, port = address.removeprefix("http://").split(":")
@@ -57,7 +57,7 @@ def test_serve_and_replay_end_by_themselves_and_tell_only_their_address(dump, ca
 
 @pytest.fixture
 def session():
-    s = play.Session(get_task("go1/walk"), None, None, 0, "127.0.0.1", seed=3)
+    s = policy_viewer.ViewerSession(get_task("go1/walk"), None, None, 0, "127.0.0.1", seed=3)
     yield s
     close_server(s.server)
 
@@ -69,10 +69,10 @@ def walk(session, ticks):
 
 
 def test_a_slider_changes_the_world_under_a_robot_that_keeps_standing(session):
-    engine, i = session.env.engine, GO1.index("ground_friction")
+    engine, i = session.env.sim, GO1.index("ground_friction")
     walk(session, 20)
     before = engine.qpos.copy(), engine.qvel.copy()
-    session.world.knobs["ground_friction"].slider.value = 25.0
+    session.world.sliders["ground_friction"].slider.value = 25.0
     session.poll()
     assert engine.e[0, i] == from_slider(GO1["ground_friction"], 25.0)
     assert engine.batch.expand("geom_friction")[0, engine.model.geom("floor").id, 0] == pytest.approx(engine.e[0, i])
@@ -82,55 +82,55 @@ def test_a_slider_changes_the_world_under_a_robot_that_keeps_standing(session):
         np.testing.assert_array_equal(now, was)
     walk(session, round(12 / engine.tick))
     assert session.readout.falls == 0
-    assert session.readout.alive > get_task("go1/walk").episode
+    assert session.readout.time_since_start > get_task("go1/walk").episode
 
 
 def test_buttons(session):
-    engine = session.env.engine
-    session.clicks.press("sample prior")
+    engine = session.env.sim
+    session.buttons.press("sample prior")
     session.poll()
     drawn = engine.e[0].copy()
     assert (drawn != GO1.nominal).sum() > 30
     for name in ("kp", "gyro_bias_x"):
         low, high = session.prior.interval(name, 1.0)
         assert low <= drawn[GO1.index(name)] <= high
-    session.clicks.press("reset")
+    session.buttons.press("reset")
     session.poll()
     np.testing.assert_array_equal(engine.e[0], drawn)
-    assert session.readout.alive == 0
+    assert session.readout.time_since_start == 0
     assert session.readout.falls == 0
-    session.clicks.press("nominal")
+    session.buttons.press("nominal")
     session.poll()
     np.testing.assert_array_equal(engine.e[0], GO1.nominal)
-    session.clicks.press("set payload = 3")
+    session.buttons.press("set payload = 3")
     session.poll()
     assert engine.e[0, GO1.index("payload")] == 3.0
-    session.clicks.press("set payload = much")
+    session.buttons.press("set payload = much")
     session.poll()
     assert engine.e[0, GO1.index("payload")] == 3.0
-    assert "a number" in session._answer.content
+    assert "a number" in session._error_text.content
 
 
 def test_a_push_gives_the_speed_that_its_slider_says(session):
-    session.shove.slider.value = 0.5
-    session.clicks.press("push")
+    session.push_speed.slider.value = 0.5
+    session.buttons.press("push")
     session.poll()
     impulse = np.zeros(3)
     for _ in range(20):
         session.tick()
-        impulse += session.env.disturber.force[0] * session.env.engine.tick
-    assert np.linalg.norm(impulse) == pytest.approx(0.5 * session.env.disturber.mass)
+        impulse += session.env.disturbances.force[0] * session.env.sim.tick
+    assert np.linalg.norm(impulse) == pytest.approx(0.5 * session.env.disturbances.mass)
 
 
 def test_the_command_reaches_the_policy_and_the_readout(session):
-    session.command.knobs[0].slider.value = 0.6
+    session.command.sliders[0].slider.value = 0.6
     session.poll()
     assert session.env.signals()["command"][0].tolist() == pytest.approx([0.6, 0.0, 0.0])
     walk(session, 60)
-    session.write()
-    forward = next(line for line in session._text.content.splitlines() if line.startswith("| forward"))
+    session.update_readout()
+    forward = next(line for line in session._readout_text.content.splitlines() if line.startswith("| forward"))
     assert re.fullmatch(r"\| forward \| \+0\.60 \| [+-]?0\.\d\d \| m/s \|", forward)
-    session.clicks.press("stop")
+    session.buttons.press("stop")
     session.poll()
     assert session.env.command[0].tolist() == [0.0, 0.0, 0.0]
 
@@ -142,10 +142,10 @@ def test_the_command_reaches_the_policy_and_the_readout(session):
 def dump(tmp_path) -> Path:
     """A real blow-up: a robot thrown at an absurd speed."""
     robot = get_robot("go1")
-    engine = Engine(robot, 2)
+    engine = Simulation(robot, 2)
     e = GO1.vector({"payload": 5.0})
-    engine.apply(np.tile(e, (2, 1)), engine.all)
-    recorder = Recorder(engine, tmp_path)
+    engine.apply(np.tile(e, (2, 1)), engine.all_ids)
+    recorder = BlowUpRecorder(engine, tmp_path)
     target = np.tile(np.array(robot.default), (2, 1))
     for k in range(10):
         if k == 9:
@@ -163,15 +163,15 @@ def test_a_blow_up_is_read_back_and_says_what_was_unusual(dump):
     assert (d.robot.name, len(d.qpos), d.tick) == ("go1", 10, pytest.approx(0.02))
     assert np.abs(d.qvel[-1]).max() >= 1e4
     assert np.abs(d.qvel[-2]).max() < 100
-    assert unusual(d) == [("payload", "5 kg", "0 kg")]
+    assert farthest_parameters(d) == [("payload", "5 kg", "0 kg")]
 
 
 def test_replay_shows_the_recorded_poses_in_a_loop_and_obeys_the_timeline(dump):
-    page = Replay(dump, 0, "127.0.0.1", None, None)
+    page = ReplaySession(dump, 0, "127.0.0.1", None, None)
     try:
         page.speed.value = "1×"
         seen = []
-        show = page.show
+        show = page.draw
 
         def spy(frame, jump=False):
             show(frame, jump)
@@ -182,7 +182,7 @@ def test_replay_shows_the_recorded_poses_in_a_loop_and_obeys_the_timeline(dump):
             if len(seen) == 16:
                 page.stop()
 
-        page.show = spy
+        page.draw = spy
         page.run(seconds=60)
         assert seen == [*range(1, 10), *range(6), 4]
         assert not page.playing.value
@@ -238,7 +238,7 @@ def view(browser):
 @pytest.mark.slow
 @pytest.mark.skipif(chromium() is None, reason="chromium is not installed (apt-get install chromium)")
 def test_in_chromium_the_robot_is_drawn_and_a_slider_moves_the_world(tmp_path):
-    session = play.Session(get_task("go1/walk"), None, None, 0, "127.0.0.1", seed=0)
+    session = policy_viewer.ViewerSession(get_task("go1/walk"), None, None, 0, "127.0.0.1", seed=0)
     thread = threading.Thread(target=session.run)
     thread.start()
     browser = None
@@ -263,19 +263,19 @@ def test_in_chromium_the_robot_is_drawn_and_a_slider_moves_the_world(tmp_path):
         browser.run(f"{SLIDER.format('ground_friction')}.focus()")
         for _ in range(3):
             browser.press("ArrowRight", 39)
-        browser.wait_for(lambda: session.env.engine.e[0, i] > p.nominal * 1.01, "friction to rise")
-        moved = session.world.knobs["ground_friction"].value
-        assert session.env.engine.e[0, i] == pytest.approx(from_slider(p, moved))
+        browser.wait_for(lambda: session.env.sim.e[0, i] > p.nominal * 1.01, "friction to rise")
+        moved = session.world.sliders["ground_friction"].value
+        assert session.env.sim.e[0, i] == pytest.approx(from_slider(p, moved))
 
         # From the server to the page.
-        session.world.knobs["ground_friction"].slider.value = 0.0
-        browser.wait_for(lambda: session.env.engine.e[0, i] == p.low, "the lowest friction")
+        session.world.sliders["ground_friction"].slider.value = 0.0
+        browser.wait_for(lambda: session.env.sim.e[0, i] == p.low, "the lowest friction")
         shown = f"{SLIDER.format('ground_friction')}.getAttribute('aria-valuenow')"
         browser.wait_for(lambda: float(browser.run(shown)) == 0.0, "the slider to follow")
 
         # A button.
         browser.run("[...document.querySelectorAll('button')].find(x => x.textContent == 'nominal').click()")
-        browser.wait_for(lambda: session.env.engine.e[0, i] == p.nominal, "nominal friction")
+        browser.wait_for(lambda: session.env.sim.e[0, i] == p.nominal, "nominal friction")
     finally:
         if browser is not None:
             browser.close()

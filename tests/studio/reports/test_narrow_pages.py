@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.studio.report.page import Section, page, table
+from isthmus.studio.reports.page import Section, html_page, table
 from support.browser import Browser, chromium
 
 CAUSES = [
@@ -19,7 +19,7 @@ SCALES = "[...document.querySelectorAll('.wide')].map(d => [d.scrollWidth, d.cli
 @pytest.mark.parametrize("width", [390, 1100])
 def test_a_table_of_causes_does_not_scroll_sideways(tmp_path, width):
     file = tmp_path / "page.html"
-    file.write_text(page("t", [Section("Why", table(["probability", "cause", "what speaks for it"], CAUSES, right=(0,)))]))
+    file.write_text(html_page("t", [Section("Why", table(["probability", "cause", "what speaks for it"], CAUSES, right=(0,)))]))
     browser = Browser(tmp_path / "profile", (width, 800))
     try:
         browser.open(file.as_uri())

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from isthmus.adapt.adr import ADR, Widening
-from isthmus.errors import BadInput
-from isthmus.learn import checkpoint, evaluate, runs
-from isthmus.tasks import TASKS, get_task
+from isthmus.core.errors import BadInput
+from isthmus.learn import checkpoint, runs
+from isthmus.learn.evaluate import evaluate
+from isthmus.tasks.catalogue import TASKS, get_task
 from isthmus.tasks.env import Env
-from isthmus.tasks.task import Change
+from isthmus.tasks.samplers.adr import ADR, ADRConfig
+from isthmus.tasks.task import ParameterShift
 from isthmus.world import Belief, LogUniform, Param, Space, Uniform
 from support.command_line import call
 
@@ -24,9 +25,9 @@ SPACE = Space((
     Param("payload", "kg", 0.0, 0.0, 4.0, ("body:.*/mass",), how="add"),
     Param("gain", "1", 1.0, 0.2, 5.0, ("joint:.*/gain",), scale="log"),
 ))  # fmt: skip
-BELIEF = Belief.over(SPACE, {"mass": (1.5, 3.0), "offset": (0.0, 0.2), "payload": (0.0, 1.0)}).fix({"gain": 1.3})
+BELIEF = Belief.from_ranges(SPACE, {"mass": (1.5, 3.0), "offset": (0.0, 0.2), "payload": (0.0, 1.0)}).fix({"gain": 1.3})
 FREE = ("mass", "offset", "payload")
-WORLDS, STEPS = 64, Widening().steps
+WORLDS, STEPS = 64, ADRConfig().steps_to_bound
 ALL = np.arange(WORLDS)
 
 
@@ -65,7 +66,7 @@ def play(sampler: ADR, rng: np.random.Generator, copes, rounds: int) -> np.ndarr
         e = sampler.draw(rng, ALL, BELIEF)
         assert ((e >= low) & (e <= high)).all()
         SPACE.check(e)
-        seen.append(sampler.reach.copy())
+        seen.append(sampler.range_steps.copy())
     return np.array(seen)
 
 
@@ -85,7 +86,7 @@ def test_each_side_finds_how_far_the_policy_copes():
     found = seen[40:].mean(0)
     room = np.array([[1, 1], [1, 1], [0, 1]], dtype=bool)
     assert (np.abs(found - LIMITS)[room] <= 2.0).all()
-    assert (seen[40:].max(0) - LIMITS)[room].max() <= Widening().longest
+    assert (seen[40:].max(0) - LIMITS)[room].max() <= ADRConfig().max_move
 
 
 def test_sides_come_in_again_when_the_policy_gets_worse():
@@ -114,12 +115,12 @@ def test_whoever_fails_stays_at_nominal_and_never_beyond():
 def test_an_episode_succeeds_by_the_tasks_own_mark():
     sampler, rng = ADR(BELIEF, WORLDS, 0.95), np.random.default_rng(4)
     play(sampler, rng, lambda e: np.ones(len(e), dtype=bool), 8)  # A score of 0.9 is not enough.
-    assert (sampler.reach == 0).all()
+    assert (sampler.range_steps == 0).all()
 
 
 def test_a_log_parameter_moves_by_factors_and_a_linear_one_by_differences():
     sampler = ADR(BELIEF, WORLDS, 0.5)
-    sampler.restore(sampler.state() | {"reach": np.array([[4, 8], [4, 8], [0, 5]])})
+    sampler.restore(sampler.state() | {"range_steps": np.array([[4, 8], [4, 8], [0, 5]])})
     low, high = limits(sampler.as_belief(), "mass")
     assert low == pytest.approx(2.0 * (0.5 / 2.0) ** (4 / STEPS))
     assert high == pytest.approx(2.0 * (10.0 / 2.0) ** (8 / STEPS))
@@ -137,8 +138,11 @@ def test_tests_lie_exactly_at_the_ends_and_are_at_most_half_of_the_worlds():
         tested = sampler.tests[:, 0] >= 0
         param, side = np.divmod(sampler.tests[tested, 0], 2)
         assert (e[tested, param] == np.where(side == 0, low[param], high[param])).all()
-        assert (sampler.sent <= Widening().enough).all()
-        assert np.bincount(sampler.tests[tested, 0], minlength=6).tolist() == (sampler.sent - sampler.back).ravel().tolist()
+        assert (sampler.tests_started <= ADRConfig().tests_per_decision).all()
+        assert (
+            np.bincount(sampler.tests[tested, 0], minlength=6).tolist()
+            == (sampler.tests_started - sampler.tests_finished).ravel().tolist()
+        )
         shares.append(tested.mean())
     assert 0.1 < np.mean(shares) <= 0.55
     assert (e[:, 3] == 1.3).all()
@@ -146,7 +150,7 @@ def test_tests_lie_exactly_at_the_ends_and_are_at_most_half_of_the_worlds():
 
 def test_a_test_of_many_parameters_holds_several_at_once():
     space = Space(tuple(Param(f"p{i}", "1", 0.0, -1.0, 1.0, ("body:.*/x",)) for i in range(25)))
-    belief = Belief.over(space, {p.name: (-0.1, 0.1) for p in space.params})
+    belief = Belief.from_ranges(space, {p.name: (-0.1, 0.1) for p in space.params})
     sampler, rng = ADR(belief, WORLDS, 0.5), np.random.default_rng(6)
     sampler.record(ALL, finished(np.ones(WORLDS, dtype=bool), np.zeros((WORLDS, 25))))
     e = sampler.draw(rng, ALL, belief)
@@ -164,42 +168,42 @@ def test_failures_that_come_back_first_do_not_count_more():
         left -= 1
         done = np.nonzero(left == 0)[0]
         if len(done):
-            before = sampler.reach.sum()
+            before = sampler.range_steps.sum()
             sampler.record(done, finished(good[done], e[done]))
-            inward += sampler.reach.sum() < before
+            inward += sampler.range_steps.sum() < before
             e[done] = sampler.draw(rng, done, BELIEF)
             good[done] = rng.uniform(size=len(done)) < 0.9
             left[done] = np.where(good[done], 20, 1)
     assert inward == 0
-    assert sampler.reach.sum() > 0.8 * 5 * STEPS
+    assert sampler.range_steps.sum() > 0.8 * 5 * STEPS
 
 
 def test_tests_that_never_end_are_called_off():
     sampler, rng = ADR(BELIEF, WORLDS, 0.5), np.random.default_rng(8)
     play(sampler, rng, limited(LIMITS), 3)
-    assert sampler.sent.sum() > 0
+    assert sampler.tests_started.sum() > 0
     sampler.draw(rng, ALL, BELIEF)  # Begin anew, out of turn.
     assert (sampler.tests == -1).all()
-    assert (sampler.sent == sampler.back).all()
+    assert (sampler.tests_started == sampler.tests_finished).all()
     play(sampler, rng, limited(LIMITS), 20)
-    assert (np.abs(sampler.reach - LIMITS)[:, 1] <= 4).all()
+    assert (np.abs(sampler.range_steps - LIMITS)[:, 1] <= 4).all()
 
 
 def test_a_world_keeps_its_test_when_its_numbers_change():
-    task = replace(get_task("pendulum/swingup"), change=Change(("payload", "strength"), every=(0.02, 0.04)))
+    task = replace(get_task("pendulum/swingup"), parameter_shift=ParameterShift(("payload", "strength"), interval=(0.02, 0.04)))
     belief = task.robot.prior.nominal().replace(*(task.robot.prior[n] for n in ("payload", "strength")))
-    sampler = ADR(belief, 16, task.success)
+    sampler = ADR(belief, 16, task.success_threshold)
     env = Env(task, 16, belief=belief, sampler=sampler)
     sampler.record(np.arange(16), {k: v.repeat(16) for k, v in (("failed", np.array([False])), ("score", np.ones(1)))})
-    env.restart()
+    env.reset()
     column = task.robot.space.index("payload")
     held = np.nonzero(sampler.tests[:, 0] == 2 * belief.free().index("payload") + 1)[0]
-    high, before = sampler.as_belief().interval("payload", 1.0)[1], env.engine.e.copy()
+    high, before = sampler.as_belief().interval("payload", 1.0)[1], env.sim.e.copy()
     for _ in range(6):
         env.step(torch.zeros(16, 1))
-    changed = env.engine.e != before
+    changed = env.sim.e != before
     assert len(held)
-    assert (env.engine.e[held, column] == high).all()
+    assert (env.sim.e[held, column] == high).all()
     free = np.nonzero((sampler.tests < 0).all(axis=1))[0]
     assert len(free)
     assert changed[free, column].all()
@@ -231,9 +235,9 @@ def test_the_ranges_are_a_belief_that_a_file_gives_back(tmp_path):
     assert back == belief
     assert back.free().names == FREE
     assert back["gain"] == BELIEF["gain"]
-    for row in sampler.reached():
+    for row in sampler.reached_ranges():
         assert limits(back, row.name) == (row.low, row.high)
-    widths = [row.width for row in sampler.reached()]
+    widths = [row.width for row in sampler.reached_ranges()]
     assert widths == sorted(widths, reverse=True)
     assert np.mean(widths) == pytest.approx(sampler.metrics()["adr/width"])
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from isthmus.data.importers.table import Column, Progress, Table, silent
-from isthmus.errors import BadInput, unknown
+from isthmus.core.errors import BadInput, unknown_name
+from isthmus.data.importers.columns import Column, Progress, Table, silent
 
-__all__ = ["Column", "Progress", "Table", "load", "silent"]
+__all__ = ["Column", "Progress", "Table", "load_table", "silent"]
 
-TEXT = (".csv", ".tsv", ".txt", ".dat", ".log")
-PARQUET = (".parquet", ".pq")
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".log")
+PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
-def load(path: str | Path, progress: Progress = silent) -> Table:
+def load_table(path: str | Path, progress: Progress = silent) -> Table:
     """All columns of a file, or of a folder that is a ROS 2 bag. The name's ending says what it is."""
     path = Path(path)
     if not path.exists():
@@ -30,20 +30,20 @@ def load(path: str | Path, progress: Progress = silent) -> Table:
         from isthmus.data.importers.ros2 import load_bag
 
         return load_bag(path, progress)
-    if suffix in TEXT:
-        from isthmus.data.importers.text import load_text
+    if suffix in TEXT_SUFFIXES:
+        from isthmus.data.importers.csv import load_csv
 
-        return load_text(path, progress)
-    if suffix in PARQUET:
+        return load_csv(path, progress)
+    if suffix in PARQUET_SUFFIXES:
         from isthmus.data.importers.parquet import load_parquet
 
         return load_parquet(path)
     if suffix == ".mcap":
-        from isthmus.data.importers.messages import load_mcap
+        from isthmus.data.importers.mcap import load_mcap
 
         return load_mcap(path, progress)
     if suffix == ".db3":
         from isthmus.data.importers.ros2 import load_db3
 
         return load_db3(path, progress)
-    raise unknown("kind of file", suffix or path.name, (*TEXT, *PARQUET, ".mcap", ".db3"), f"{path}")
+    raise unknown_name("kind of file", suffix or path.name, (*TEXT_SUFFIXES, *PARQUET_SUFFIXES, ".mcap", ".db3"), f"{path}")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
 
-WINDOW = 4096
+HEADER_WINDOW_BYTES = 4096
 """Bytes that the header of a page of numbers fits in."""
-PADDING = 100
+COLUMN_PADDING_BYTES = 100
 """Bytes after a column that readers look at too, because an old writer forgot to count them."""
 MAX_DEPTH = 8
 PAGE_BYTES = 2**16
@@ -25,16 +25,16 @@ HEADERS = {DATA: 5, DATA_V2: 8, DICTIONARY: 7}
 """Field of a page's header that says more about it; the number of values is field 1 there."""
 
 
-def count(file: BinaryIO, column: Any, where: str, most: int) -> int:
+def count_values(file: BinaryIO, column: Any, where: str, max_values: int) -> int:
     """Values in the pages of a ColumnChunkMetaData that a reader would unpack; it stops when there are more than `most`."""
     start, claimed = column.data_page_offset, column.num_values
     if column.has_dictionary_page and 0 < (column.dictionary_page_offset or 0) < start:
         start = column.dictionary_page_offset
     at, stop, seen, all_values = start, start + column.total_compressed_size, 0, 0
-    while seen < claimed and at < stop + PADDING and all_values <= most:
+    while seen < claimed and at < stop + COLUMN_PADDING_BYTES and all_values <= max_values:
         try:
             file.seek(at)
-            header = _Compact(file.read(WINDOW))
+            header = _ThriftCompactReader(file.read(HEADER_WINDOW_BYTES))
             page = header.struct()
             kind, unpacked, packed = (int(page[i]) for i in (1, 2, 3))
             values = int(page[HEADERS[kind]][1]) if kind in HEADERS else 0
@@ -46,19 +46,19 @@ def count(file: BinaryIO, column: Any, where: str, most: int) -> int:
             raise BadInput(f"{where} has a page of an impossible size in column {column.path_in_schema[:80]!r}.")
         seen += values if kind != DICTIONARY else 0
         all_values += values
-        at += header.at + packed
+        at += header.offset + packed
     return all_values
 
 
-class _Compact:
+class _ThriftCompactReader:
     """Thrift's compact protocol, as far as a header needs it: structs become dicts by field number."""
 
     def __init__(self, data: bytes):
-        self.data, self.at = data, 0
+        self.data, self.offset = data, 0
 
     def byte(self) -> int:
-        self.at += 1
-        return self.data[self.at - 1]
+        self.offset += 1
+        return self.data[self.offset - 1]
 
     def varint(self) -> int:
         value = 0
@@ -74,8 +74,8 @@ class _Compact:
         return (value >> 1) ^ -(value & 1)
 
     def skip(self, size: int) -> None:
-        self.at += size
-        if self.at > len(self.data):
+        self.offset += size
+        if self.offset > len(self.data):
             raise IndexError
 
     def struct(self, depth: int = 0) -> dict[int, Any]:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from mcap.records import Channel, Schema
 
-from isthmus.data.importers.messages import Messages, read_mcap
-from isthmus.data.importers.table import Progress, Table, gather, silent
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
+from isthmus.data.importers.columns import Progress, Table, silent, table_from_topics
+from isthmus.data.importers.mcap import MessageCollector, read_mcap
 
 MAX_BYTES = 16 * 2**30
 MAX_MESSAGE = 64 * 2**20
-TABLES = ("sqlite_master", "topics", "messages", "message_definitions")
+BAG_TABLES = ("sqlite_master", "topics", "messages", "message_definitions")
 
 
 def load_bag(folder: Path, progress: Progress = silent) -> Table:
@@ -25,7 +25,7 @@ def load_bag(folder: Path, progress: Progress = silent) -> Table:
         packed = any(f.suffix == ".zstd" for f in folder.iterdir())
         hint = "; it is compressed as a whole: unpack it with `ros2 bag convert`" if packed else ""
         raise BadInput(f"{folder} has no .db3 or .mcap file{hint}.")
-    messages, notes = Messages(str(folder)), []
+    messages, notes = MessageCollector(str(folder)), []
     for i, file in enumerate(files):
 
         def part(fraction: float, i: int = i) -> None:
@@ -35,16 +35,16 @@ def load_bag(folder: Path, progress: Progress = silent) -> Table:
             _read_db3(file, messages, part)
         elif not read_mcap(file, messages, part):
             notes.append(f"{file.name} is cut; this is what came before.")
-    return gather(str(folder), "ros2", messages.topics.values(), [*messages.notes, *notes])
+    return table_from_topics(str(folder), "ros2", messages.topics.values(), [*messages.notes, *notes])
 
 
 def load_db3(path: Path, progress: Progress = silent) -> Table:
-    messages = Messages(str(path))
+    messages = MessageCollector(str(path))
     _read_db3(path, messages, progress)
-    return gather(str(path), "ros2", messages.topics.values(), messages.notes)
+    return table_from_topics(str(path), "ros2", messages.topics.values(), messages.notes)
 
 
-def _read_db3(path: Path, messages: Messages, progress: Progress) -> None:
+def _read_db3(path: Path, messages: MessageCollector, progress: Progress) -> None:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise BadInput(f"{path} is larger than {MAX_BYTES // 2**30} GiB and is not read.")
@@ -56,31 +56,31 @@ def _read_db3(path: Path, messages: Messages, progress: Progress) -> None:
         # What a file says about its tables can call functions; no bag needs that.
         link.execute("PRAGMA trusted_schema = OFF")
         link.execute("PRAGMA cell_size_check = ON")
-        link.set_authorizer(_allowed)
-        _topics(link, path, messages, progress)
+        link.set_authorizer(_authorize)
+        _read_topics(link, path, messages, progress)
     except (sqlite3.Error, UnicodeDecodeError, OverflowError) as error:
         raise BadInput(f"{path} is not a ROS 2 bag that can be read: {error}.") from None
     finally:
         link.close()
 
 
-def _allowed(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+def _authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
     """Reading the tables of a bag, counting, and asking for their columns is all that is done here."""
     fine = (
         action == sqlite3.SQLITE_SELECT
-        or (action == sqlite3.SQLITE_READ and first in TABLES)
+        or (action == sqlite3.SQLITE_READ and first in BAG_TABLES)
         or (action == sqlite3.SQLITE_FUNCTION and second == "count")
         or (action == sqlite3.SQLITE_PRAGMA and first == "table_xinfo")
     )
     return sqlite3.SQLITE_OK if fine else sqlite3.SQLITE_DENY
 
 
-def _topics(link: sqlite3.Connection, path: Path, messages: Messages, progress: Progress) -> None:
+def _read_topics(link: sqlite3.Connection, path: Path, messages: MessageCollector, progress: Progress) -> None:
     # Only real tables, which have a page: a view could be made to compute for ever, a virtual table runs code of a module.
     tables = {name for (name,) in link.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")}
     if not {"topics", "messages"} <= tables:
         raise BadInput(f"{path} is not a ROS 2 bag: it lacks the tables `topics` and `messages`.")
-    for name in tables & set(TABLES):
+    for name in tables & set(BAG_TABLES):
         # The last entry is 0 for a column that is stored, not computed.
         if any(column[-1] for column in link.execute(f"PRAGMA table_xinfo({name})")):
             raise BadInput(f"{path} is not a ROS 2 bag: its table `{name}` has columns that are computed.")
@@ -91,11 +91,11 @@ def _topics(link: sqlite3.Connection, path: Path, messages: Messages, progress: 
     for key, name, kind, form in link.execute("SELECT id, name, type, serialization_format FROM topics"):
         encoding, text = definitions.get(str(kind), ("", ""))
         messages.schemas[key] = Schema(key, text.encode(), encoding, str(kind))
-        messages.announce(Channel(key, str(name), str(form), {}, key))
+        messages.add_channel(Channel(key, str(name), str(form), {}, key))
     (count,) = link.execute("SELECT count(*) FROM messages").fetchone()
     for i, (key, stamp, data) in enumerate(link.execute("SELECT topic_id, timestamp, data FROM messages")):
         if i % 1024 == 0:
             progress(i / max(1, count))
         if not isinstance(stamp, int) or not isinstance(data, bytes):
             raise BadInput(f"{path} has a message without a time stamp or without data.")
-        messages.add(key, stamp, data)
+        messages.add_message(key, stamp, data)

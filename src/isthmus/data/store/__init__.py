@@ -11,6 +11,6 @@ On disk:
     store/lock             whoever adds holds it
 """
 
-from isthmus.data.store.store import Added, Store
+from isthmus.data.store.store import AddResult, Store
 
-__all__ = ["Added", "Store"]
+__all__ = ["AddResult", "Store"]

@@ -9,29 +9,29 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.core.errors import BadInput, unknown_name
+from isthmus.core.from_plain import is_encodable
 from isthmus.data.episode import Episode
-from isthmus.data.store.tables import GROUPS, TABLES
-from isthmus.errors import BadInput, unknown
-from isthmus.parse import encodes
+from isthmus.data.store.tables import NUMBER_GROUPS, TABLES
 
 Row = dict[str, Any]
 MAX_TEXT, MAX_LIST, MAX_NUMBERS = 10_000, 1_000, 1_000
-MAX_MOMENT = 2**33
+MAX_UNIX_SECONDS = 2**33
 """Unix s: the year 2242."""
 MAX_NAME = 200
-KINDS = TABLES["episodes"] | dict.fromkeys(GROUPS, "numbers")
-GIVEN = tuple(c for c in KINDS if c not in ("hash", "file", "list", "complete"))
+COLUMN_KINDS = TABLES["episodes"] | dict.fromkeys(NUMBER_GROUPS, "numbers")
+LISTABLE_COLUMNS = tuple(c for c in COLUMN_KINDS if c not in ("hash", "file", "list", "complete"))
 """What a list may say about an episode."""
 
 
 @dataclass(frozen=True)
-class Item:
+class StoreItem:
     """Something to add: a row of `episodes` or of `artifacts`, and rows of other tables that belong to it."""
 
     table: str
     row: Row
-    more: Mapping[str, list[Row]] = field(default_factory=dict)
-    done: float = 1.0
+    related_rows: Mapping[str, list[Row]] = field(default_factory=dict)
+    file_fraction: float = 1.0
     """Part of its file that has been read up to here."""
 
 
@@ -39,22 +39,22 @@ class Item:
 
 
 def is_text(value: Any) -> bool:
-    return isinstance(value, str) and len(value) <= MAX_TEXT and encodes(value)
+    return isinstance(value, str) and len(value) <= MAX_TEXT and is_encodable(value)
 
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
 
 
-def is_whole(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
 
 
-def is_moment(value: Any) -> bool:
-    return is_number(value) and 0 <= value < MAX_MOMENT
+def is_unix_time(value: Any) -> bool:
+    return is_number(value) and 0 <= value < MAX_UNIX_SECONDS
 
 
-def are_numbers(value: Any) -> bool:
+def is_number_table(value: Any) -> bool:
     if not isinstance(value, dict) or len(value) > MAX_NUMBERS:
         return False
     return all(is_name(k) and is_number(v) for k, v in value.items())
@@ -65,59 +65,59 @@ def is_name(value: Any) -> bool:
     return is_text(value) and 0 < len(value) <= MAX_NAME and value.isprintable()
 
 
-def are_texts(value: Any) -> bool:
+def is_text_list(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= MAX_LIST and all(map(is_text, value))
 
 
-CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+KIND_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "text": (is_text, f"a text of at most {MAX_TEXT} characters"),
     "number": (is_number, "a finite number"),
-    "whole": (is_whole, "a whole number"),
+    "whole": (is_integer, "a whole number"),
     "flag": (lambda v: isinstance(v, bool), "true or false"),
-    "moment": (is_moment, "a Unix time in seconds"),
-    "numbers": (are_numbers, f"a table of at most {MAX_NUMBERS} names with finite numbers"),
-    "texts": (are_texts, f"a list of at most {MAX_LIST} texts"),
+    "moment": (is_unix_time, "a Unix time in seconds"),
+    "numbers": (is_number_table, f"a table of at most {MAX_NUMBERS} names with finite numbers"),
+    "texts": (is_text_list, f"a list of at most {MAX_LIST} texts"),
 }
-_EPISODE = {name: CHECKS[KINDS[name]] for name in GIVEN}
+_EPISODE_CHECKS = {name: KIND_CHECKS[COLUMN_KINDS[name]] for name in LISTABLE_COLUMNS}
 
 
-def given(row: Any, where: str) -> Row:
+def checked_row(row: Any, where: str) -> Row:
     """What a list says about one episode, checked; an unknown name or a value of another kind is a BadInput."""
     if not isinstance(row, dict):
         raise BadInput(f"{where} is not an object with the names of columns.")
     for name, value in row.items():
-        if name not in _EPISODE:
-            raise unknown("column", str(name), GIVEN, where)
-        right, what = _EPISODE[name]
+        if name not in _EPISODE_CHECKS:
+            raise unknown_name("column", str(name), LISTABLE_COLUMNS, where)
+        right, what = _EPISODE_CHECKS[name]
         if value is not None and not right(value):
             raise BadInput(f"{where}: {name} must be {what}.")
     return {name: value for name, value in row.items() if value is not None}
 
 
-def told(origin: Mapping[str, Any], name: str, column: str) -> Any:
+def origin_value(origin: Mapping[str, Any], name: str, column: str) -> Any:
     """An entry of a recording's origin if it is what the column takes, else nothing: an origin may say anything."""
     value = origin.get(name)
-    return value if value is not None and _EPISODE[column][0](value) else None
+    return value if value is not None and _EPISODE_CHECKS[column][0](value) else None
 
 
 # Recordings -------------------------------------------------------------------------------------------------------
 
 
-def of_episode(episode: Episode, file: str) -> Item:
+def item_from_episode(episode: Episode, file: str) -> StoreItem:
     """A recording: its row, the range of each of its signals, and its events."""
     origin = episode.origin
     names = ("source", "unit", "task", "started", "e", "success", "score", "metrics", "parents", "tags", "seed", "world")
-    row = {name: value for name in names if (value := told(origin, name, name)) is not None}
+    row = {name: value for name in names if (value := origin_value(origin, name, name)) is not None}
     for column in ("controller", "run", "belief", "model", "reality"):
-        if (value := told(origin, f"{column}_hash", column)) is not None:
+        if (value := origin_value(origin, f"{column}_hash", column)) is not None:
             row[column] = value
     row |= {"hash": episode.hash, "file": file, "robot": episode.contract.robot, "complete": episode.complete}
-    row |= {"seconds": episode.duration, "ticks": len(episode)} | _ending(episode)
+    row |= {"seconds": episode.duration, "ticks": len(episode)} | _run_ending(episode)
     events = [{"episode": episode.hash, **vars(e)} for e in episode.events]
-    return Item("episodes", row, {"signals": list(_signals(episode)), "events": events})
+    return StoreItem("episodes", row, {"signals": list(_signal_statistics(episode)), "events": events})
 
 
-def _ending(episode: Episode) -> Row:
+def _run_ending(episode: Episode) -> Row:
     """Why a run of ours ended, and whether the guard ended it; nothing for recordings of others."""
     last = [e for e in episode.events if e.name in ("stop", "damp")]
     if not last:
@@ -125,7 +125,7 @@ def _ending(episode: Episode) -> Row:
     return {"stopped": last[0].text, "failed": any(e.name == "damp" and e.level == "error" for e in last)}
 
 
-def _signals(episode: Episode):
+def _signal_statistics(episode: Episode):
     contract = episode.contract
     parts = [(s.name, s.unit, s.labels, episode.signals[s.name]) for s in (*contract.signals, *episode.operator)]
     target = contract.target

@@ -8,9 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from isthmus.data.importers.parquet import pyarrow
-from isthmus.data.store.chain import Part
-from isthmus.files import content_hash
+from isthmus.core.files import content_hash
+from isthmus.data.importers.parquet import import_pyarrow
+from isthmus.data.store.hash_chain import ParquetPart
 
 TABLES: dict[str, dict[str, str]] = {
     "episodes": {
@@ -75,13 +75,13 @@ TABLES: dict[str, dict[str, str]] = {
     },
 }
 """Column -> kind of value, by table. A flag is 0 or 1, so that its mean is a rate; a moment is in UTC."""
-GROUPS = ("e", "metrics")
+NUMBER_GROUPS = ("e", "metrics")
 """Numbers by name in a row of `episodes`. In Parquet each is a column, `e.payload`: a question reads only what it asks for."""
 
 
-def kind(name: str) -> Any:
+def arrow_type(name: str) -> Any:
     """A kind of value as Arrow has it."""
-    pa = pyarrow()
+    pa = import_pyarrow()
     return {
         "text": pa.string,
         "number": pa.float64,
@@ -93,33 +93,33 @@ def kind(name: str) -> Any:
     }[name]()
 
 
-def schema(table: str, names: Sequence[str] = ()) -> Any:
+def arrow_schema(table: str, names: Sequence[str] = ()) -> Any:
     """Columns of a table as Arrow has them; `names` are further ones, of numbers."""
-    pa = pyarrow()
-    own = [(column, kind(name)) for column, name in TABLES[table].items()]
+    pa = import_pyarrow()
+    own = [(column, arrow_type(name)) for column, name in TABLES[table].items()]
     return pa.schema([*own, *((name, pa.float64()) for name in names)])
 
 
-def encode(table: str, rows: Sequence[Mapping[str, Any]]) -> tuple[Part, bytes]:
+def encode_rows(table: str, rows: Sequence[Mapping[str, Any]]) -> tuple[ParquetPart, bytes]:
     """Rows, in which a column may be left out, as the bytes of a Parquet file. Equal rows make equal bytes."""
-    pa, out = pyarrow(), io.BytesIO()
-    columns = [_column(name, [row.get(column) for row in rows]) for column, name in TABLES[table].items()]
-    found = [(group, name) for group in GROUPS for name in _names(group, rows)] if table == "episodes" else []
+    pa, out = import_pyarrow(), io.BytesIO()
+    columns = [_arrow_column(name, [row.get(column) for row in rows]) for column, name in TABLES[table].items()]
+    found = [(group, name) for group in NUMBER_GROUPS for name in _group_names(group, rows)] if table == "episodes" else []
     columns += [pa.array([row.get(group, {}).get(name) for row in rows], pa.float64()) for group, name in found]
     names = tuple(f"{group}.{name}" for group, name in found)
-    pa.parquet.write_table(pa.table(columns, schema=schema(table, names)), out, compression="zstd")
+    pa.parquet.write_table(pa.table(columns, schema=arrow_schema(table, names)), out, compression="zstd")
     data = out.getvalue()
-    return Part(content_hash(data), len(data), len(rows), names), data
+    return ParquetPart(content_hash(data), len(data), len(rows), names), data
 
 
-def _names(group: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _group_names(group: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """All names in a group, in the order in which they come; rows of one list have the same."""
     kinds = dict.fromkeys(tuple(row.get(group, ())) for row in rows)
     return list(dict.fromkeys(chain.from_iterable(kinds)))
 
 
-def _column(name: str, values: list[Any]) -> Any:
-    pa = pyarrow()
+def _arrow_column(name: str, values: list[Any]) -> Any:
+    pa = import_pyarrow()
     if name == "moment":
         values = [None if v is None else round(v * 1e6) for v in values]
         return pa.array(values, pa.int64()).cast(pa.timestamp("us"))
@@ -129,9 +129,9 @@ def _column(name: str, values: list[Any]) -> Any:
         values = [list(v or ()) for v in values]
     elif name == "flag":
         values = [None if v is None else int(v) for v in values]
-    return pa.array(values, kind(name))
+    return pa.array(values, arrow_type(name))
 
 
-def hashes(path: Path) -> list[str]:
+def read_hashes(path: Path) -> list[str]:
     """The column `hash` of a part."""
-    return pyarrow().parquet.read_table(path, columns=["hash"]).column("hash").to_pylist()
+    return import_pyarrow().parquet.read_table(path, columns=["hash"]).column("hash").to_pylist()

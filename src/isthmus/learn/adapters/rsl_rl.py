@@ -16,7 +16,7 @@ from rsl_rl.env import VecEnv as Base
 from tensordict import TensorDict
 from torch import Tensor
 
-from isthmus.learn.adapters import Bridge
+from isthmus.learn.adapters.vector_env import RLVecEnv
 from isthmus.tasks.task import Task
 from isthmus.world import Belief
 
@@ -26,9 +26,9 @@ class VecEnv(Base):
         self, task: Task, num_envs: int, seed: int = 0, belief: Belief | None = None, threads: int = 0, training: bool = True
     ):
         """The arguments are those of `Env`."""
-        self.bridge = Bridge(task, num_envs, seed, belief, threads, training)
-        self.num_envs, self.num_actions = num_envs, self.bridge.actions
-        self.max_episode_length = self.bridge.env.horizon
+        self.rl_env = RLVecEnv(task, num_envs, seed, belief, threads, training)
+        self.num_envs, self.num_actions = num_envs, self.rl_env.action_size
+        self.max_episode_length = self.rl_env.env.horizon
         self.device = "cpu"
         self.cfg = {
             "task": task.name,
@@ -37,33 +37,33 @@ class VecEnv(Base):
             "seed": seed,
             "num_envs": num_envs,
         }
-        self._observation = self._groups(self.bridge.observation.clone(), self.bridge.env.critic())
+        self._observation = self._observation_groups(self.rl_env.observation.clone(), self.rl_env.env.critic())
 
-    def _groups(self, observation: Tensor, critic: Tensor) -> TensorDict:
+    def _observation_groups(self, observation: Tensor, critic: Tensor) -> TensorDict:
         return TensorDict({"policy": observation, "critic": critic}, batch_size=[self.num_envs])
 
     @property
     def episode_length_buf(self) -> Tensor:
         """Ticks since the start of each world's episode, (n,)."""
-        return self.bridge.env.age
+        return self.rl_env.env.episode_ticks
 
     @episode_length_buf.setter
     def episode_length_buf(self, value: Tensor) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
-        env = self.bridge.env
+        env = self.rl_env.env
         value = value.clone().long()
-        env.skipped += value - env.age
-        env.age = value
+        env.initial_ticks += value - env.episode_ticks
+        env.episode_ticks = value
 
     def get_observations(self) -> TensorDict:
         return self._observation
 
     def step(self, actions: Tensor) -> tuple[TensorDict, Tensor, Tensor, dict[str, Any]]:
         """One tick. `extras["final"]` has the observations at the end of the episodes `extras["ended"]`."""
-        moment = self.bridge.step(actions)
-        self._observation = self._groups(moment.observation, moment.critic)
-        extras: dict[str, Any] = {"time_outs": moment.timed_out, "ended": moment.ended, "final": moment.last}
-        if len(moment.ended):
+        moment = self.rl_env.step(actions)
+        self._observation = self._observation_groups(moment.observation, moment.critic)
+        extras: dict[str, Any] = {"time_outs": moment.timed_out, "ended": moment.ended_ids, "final": moment.final_observation}
+        if len(moment.ended_ids):
             extras["log"] = {
                 f"/episode/{k}": torch.from_numpy(moment.finished[k]).float() for k in ("score", "length", "return", "failed")
             }
-        return self._observation, moment.reward, (moment.failed | moment.timed_out).long(), extras
+        return self._observation, moment.reward, (moment.terminated | moment.timed_out).long(), extras

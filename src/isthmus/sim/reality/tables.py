@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
-from isthmus.errors import BadInput
+from isthmus.core.errors import BadInput
 
-EPISODE = 20.0
+DEFAULT_SAG_SECONDS = 20.0
 """s: over which a battery loses what `battery_sag` says, unless it says how long itself."""
 
 Values = float | tuple[float, ...] | Mapping[str, float]
 """One number for all components of a signal, one per component, or a table by label."""
 
 
-def inside(where: str, value: float | None, low: float, high: float, open_low: bool = False) -> None:
+def check_bounds(where: str, value: float | None, low: float, high: float, open_low: bool = False) -> None:
     """Refuse a number outside [low, high], or (low, high] where `open_low`."""
     if value is not None and not (low < value <= high if open_low else low <= value <= high):
         bounds = f"above {low:g} and at most {high:g}" if open_low else f"between {low:g} and {high:g}"
@@ -37,22 +37,22 @@ class Stribeck:
     """rad/s: speed at which most of the difference is gone."""
 
     def __post_init__(self) -> None:
-        inside("coulomb", self.coulomb, 0.0, 100.0)
-        inside("static", self.static, 0.0, 100.0, open_low=True)
-        inside("velocity", self.velocity, 1e-3, 100.0)
+        check_bounds("coulomb", self.coulomb, 0.0, 100.0)
+        check_bounds("static", self.static, 0.0, 100.0, open_low=True)
+        check_bounds("velocity", self.velocity, 1e-3, 100.0)
         if self.static < self.coulomb:
             raise BadInput(f"static friction ({self.static:g}) is at least the coulomb friction ({self.coulomb:g}).")
 
 
 @dataclass(frozen=True)
-class Sag:
+class BatterySag:
     loss: float
     """Part of the torque ceiling and of the no-load speed that is gone at the end."""
-    seconds: float = EPISODE
+    seconds: float = DEFAULT_SAG_SECONDS
 
     def __post_init__(self) -> None:
-        inside("loss", self.loss, 0.0, 0.9)
-        inside("seconds", self.seconds, 0.1, 1e5)
+        check_bounds("loss", self.loss, 0.0, 0.9)
+        check_bounds("seconds", self.seconds, 0.1, 1e5)
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ class Cable:
     """m that the base can go before the cable pulls."""
 
     def __post_init__(self) -> None:
-        inside("force", self.force, 0.0, 1e3)
-        inside("slack", self.slack, 0.0, 100.0)
+        check_bounds("force", self.force, 0.0, 1e3)
+        check_bounds("slack", self.slack, 0.0, 100.0)
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Unmodelled:
     flex: float | None = None
     """N·m/rad (or N/m): stiffness between gearbox and link."""
     stribeck: Stribeck | None = None
-    battery_sag: float | Sag | None = None
+    battery_sag: float | BatterySag | None = None
     heating: float | None = None
     """Loss of torque per minute at full load."""
     ground_softness: float | None = None
@@ -94,24 +94,24 @@ class Unmodelled:
     """Part of its thrust that a rotor with a damaged propeller still gives, by motor."""
 
     def __post_init__(self) -> None:
-        inside("backlash", self.backlash, 0.0, 0.5, open_low=True)
-        inside("flex", self.flex, 1.0, 1e6)
-        inside("heating", self.heating, 0.0, 10.0)
-        inside("ground_softness", self.ground_softness, 1e-3, 0.1)
-        inside("drag", self.drag, 0.0, 1e3)
-        inside("rotor_drag", self.rotor_drag, 0.0, 10.0)
-        inside("ground_effect", self.ground_effect, 0.0, 1.0)
-        inside("battery_sag", self.battery_sag if isinstance(self.battery_sag, int | float) else None, 0.0, 0.9)
+        check_bounds("backlash", self.backlash, 0.0, 0.5, open_low=True)
+        check_bounds("flex", self.flex, 1.0, 1e6)
+        check_bounds("heating", self.heating, 0.0, 10.0)
+        check_bounds("ground_softness", self.ground_softness, 1e-3, 0.1)
+        check_bounds("drag", self.drag, 0.0, 1e3)
+        check_bounds("rotor_drag", self.rotor_drag, 0.0, 10.0)
+        check_bounds("ground_effect", self.ground_effect, 0.0, 1.0)
+        check_bounds("battery_sag", self.battery_sag if isinstance(self.battery_sag, int | float) else None, 0.0, 0.9)
         for motor, part in self.thrust_asymmetry.items():
-            inside(f"thrust_asymmetry of {motor}", part, 0.0, 2.0)
+            check_bounds(f"thrust_asymmetry of {motor}", part, 0.0, 2.0)
 
     @property
-    def sag(self) -> Sag | None:
-        return Sag(self.battery_sag) if isinstance(self.battery_sag, int | float) else self.battery_sag
+    def sag(self) -> BatterySag | None:
+        return BatterySag(self.battery_sag) if isinstance(self.battery_sag, int | float) else self.battery_sag
 
 
 @dataclass(frozen=True)
-class Delay:
+class NetworkDelay:
     """Time that packets and commands take beyond what `action_delay` and `sensor_delay` say."""
 
     extra: float
@@ -120,8 +120,8 @@ class Delay:
     """s: up to so much more, drawn uniformly. Nothing overtakes."""
 
     def __post_init__(self) -> None:
-        inside("extra", self.extra, 0.0, 10.0)
-        inside("jitter", self.jitter, 0.0, 10.0)
+        check_bounds("extra", self.extra, 0.0, 10.0)
+        check_bounds("jitter", self.jitter, 0.0, 10.0)
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,8 @@ class ClockJump:
     """s; negative is back in time."""
 
     def __post_init__(self) -> None:
-        inside("at", self.at, 0.0, 1e6)
-        inside("by", self.by, -1e6, 1e6)
+        check_bounds("at", self.at, 0.0, 1e6)
+        check_bounds("by", self.by, -1e6, 1e6)
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Faults:
     """Probability that it comes twice."""
     reorder: float = 0.0
     """Probability that the next one overtakes it."""
-    delay: float | Delay | None = None
+    delay: float | NetworkDelay | None = None
     clock_jump: ClockJump | None = None
     mode: Literal["", "busy"] = ""
     """`busy`: the built-in controller is still on."""
@@ -165,8 +165,8 @@ class Faults:
 
     def __post_init__(self) -> None:
         for name in ("drop", "duplicate", "reorder"):
-            inside(name, getattr(self, name), 0.0, 1.0)
-        inside("delay", self.delay if isinstance(self.delay, int | float) else None, 0.0, 10.0)
+            check_bounds(name, getattr(self, name), 0.0, 1.0)
+        check_bounds("delay", self.delay if isinstance(self.delay, int | float) else None, 0.0, 10.0)
         for pair in self.swap:
             if pair[0] == pair[1]:
                 raise BadInput(f"swap names {pair[0]!r} twice in one pair.")
@@ -176,8 +176,8 @@ class Faults:
                 raise BadInput(f"{what} names a motor twice.")
 
     @property
-    def late(self) -> Delay:
-        return Delay(self.delay) if isinstance(self.delay, int | float) else self.delay or Delay(0.0)
+    def network_delay(self) -> NetworkDelay:
+        return NetworkDelay(self.delay) if isinstance(self.delay, int | float) else self.delay or NetworkDelay(0.0)
 
 
 @dataclass(frozen=True)
@@ -200,35 +200,35 @@ class Sensors:
     def __post_init__(self) -> None:
         for name in ("drift", "noise"):
             for signal, values in getattr(self, name).items():
-                for value in numbers(values):
-                    inside(f"{signal}_{name}", value, 0.0, 1e6)
+                for value in flat_values(values):
+                    check_bounds(f"{signal}_{name}", value, 0.0, 1e6)
         for angle in self.imu_tilt:
-            inside("imu_tilt", angle, -1.6, 1.6)
+            check_bounds("imu_tilt", angle, -1.6, 1.6)
 
     def to_dict(self) -> dict[str, Any]:
         """As in the file: the signal is part of the entry's name."""
-        by_signal = {f"{s}_{kind}": plain(v) for kind in SENSOR_KINDS for s, v in getattr(self, kind).items()}
-        return by_signal | stated(self, skip=SENSOR_KINDS)
+        by_signal = {f"{s}_{kind}": to_plain(v) for kind in SENSOR_KINDS for s, v in getattr(self, kind).items()}
+        return by_signal | non_default_entries(self, skip=SENSOR_KINDS)
 
 
 SENSOR_KINDS = ("bias", "drift", "noise", "scale")
 
 
-def numbers(values: Values) -> tuple[float, ...]:
+def flat_values(values: Values) -> tuple[float, ...]:
     return tuple(values.values()) if isinstance(values, Mapping) else values if isinstance(values, tuple) else (values,)
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """The value as JSON and TOML have it."""
     if isinstance(value, Mapping):
-        return {k: plain(v) for k, v in value.items()}
+        return {k: to_plain(v) for k, v in value.items()}
     if isinstance(value, tuple):
-        return [plain(v) for v in value]
-    return stated(value) if hasattr(value, "__dataclass_fields__") else value
+        return [to_plain(v) for v in value]
+    return non_default_entries(value) if hasattr(value, "__dataclass_fields__") else value
 
 
-def stated(table: Any, skip: tuple[str, ...] = ()) -> dict[str, Any]:
+def non_default_entries(table: Any, skip: tuple[str, ...] = ()) -> dict[str, Any]:
     """The entries of a dataclass that differ from their defaults."""
     fresh = {f.name: f.default_factory() if callable(f.default_factory) else f.default for f in fields(table)}
     found = {name: getattr(table, name) for name in fresh if name not in skip}
-    return {name: plain(value) for name, value in found.items() if value != fresh[name]}
+    return {name: to_plain(value) for name, value in found.items() if value != fresh[name]}

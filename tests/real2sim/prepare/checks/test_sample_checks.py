@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from isthmus.cli.main import main
-from isthmus.data.recording import write
-from isthmus.deploy.link import MODES
-from isthmus.errors import BadInput
-from isthmus.gap.suspect import cleaned, suspect
-from isthmus.gap.suspect.samples import resolution
-from isthmus.identify.study import study
+from isthmus.core.errors import BadInput
+from isthmus.data.mcap.writer import write_episode
+from isthmus.deploy.links.link import MODES
+from isthmus.real2sim.identify.identify import identify
+from isthmus.real2sim.prepare.checks.recording_checks import check, clean_episodes
+from isthmus.real2sim.prepare.checks.samples import resolution
 from support.corruptions import DEG, RNG, found, healthy, label, robot_of, with_signals
 
 # Healthy recordings -----------------------------------------------------------------------------------------------------
@@ -23,8 +23,8 @@ from support.corruptions import DEG, RNG, found, healthy, label, robot_of, with_
 @pytest.mark.parametrize("name", ["pendulum", "cartpole", "crazyflie", "go1"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_healthy_recording_gives_nothing(name, seed):
-    assert suspect(robot_of(name), [healthy(name, seed)]) == ()
-    assert suspect(robot_of(name), [healthy(name, seed).part(2.0, 5.0)]) == ()
+    assert check(robot_of(name), [healthy(name, seed)]) == ()
+    assert check(robot_of(name), [healthy(name, seed).time_slice(2.0, 5.0)]) == ()
 
 
 @pytest.mark.slow
@@ -32,12 +32,12 @@ def test_a_healthy_recording_gives_nothing(name, seed):
 @pytest.mark.parametrize("seed", range(10, 20))
 @pytest.mark.parametrize("size", [0.0, 0.2, 1.0])
 def test_a_healthy_recording_gives_nothing_in_any_world(name, seed, size):
-    assert suspect(robot_of(name), [healthy(name, seed, 10.0, size)]) == ()
+    assert check(robot_of(name), [healthy(name, seed, 10.0, size)]) == ()
 
 
 @pytest.mark.parametrize("name", ["pendulum", "go1"])
 def test_a_robot_that_stands_still_is_not_judged(name):
-    assert suspect(robot_of(name), [healthy(name, 4, 4.0, 0.0)]) == ()
+    assert check(robot_of(name), [healthy(name, 4, 4.0, 0.0)]) == ()
 
 
 # Samples ----------------------------------------------------------------------------------------------------------------
@@ -49,11 +49,11 @@ def test_what_is_not_a_number_is_not_compared():
         return v
 
     episode = with_signals(healthy("go1", 1), joint_pos=label("go1", gone, "joint_pos", "FL_calf"))
-    (f,) = suspect(robot_of("go1"), [episode], ["walk.mcap"])
+    (f,) = check(robot_of("go1"), [episode], ["walk.mcap"])
     assert (f.name, f.signal, f.label, f.kind, f.refused) == ("walk.mcap", "joint_pos", "FL_calf", "missing", False)
     assert (f.start, f.ticks, f.spans) == (2.0, 11, ((100, 110), (300, 301)))
     assert "11 ticks, first at 2.00 s" in f.text
-    left = cleaned([episode], [f])[0].signals["joint_pos"]
+    left = clean_episodes([episode], [f])[0].signals["joint_pos"]
     assert np.isnan(left).sum() == 11
 
 
@@ -72,7 +72,7 @@ def test_a_signal_that_was_not_recorded_is_said_once():
 
 def test_a_hole_in_time_has_its_place():
     whole = healthy("cartpole", 1)
-    (f,) = suspect(robot_of("cartpole"), [replace(whole, time=whole.time + np.where(np.arange(len(whole)) > 60, 0.4, 0.0))])
+    (f,) = check(robot_of("cartpole"), [replace(whole, time=whole.time + np.where(np.arange(len(whole)) > 60, 0.4, 0.0))])
     assert (f.kind, f.start, f.ticks, f.refused) == ("hole", pytest.approx(1.2), 1, False)
     assert "0.42 s" in f.text
 
@@ -91,18 +91,18 @@ def test_a_robot_that_did_not_follow_is_cut():
     mode = np.full(len(whole), float(MODES.index("track")))
     mode[0], mode[200:260] = MODES.index("idle"), MODES.index("damp")
     episode = replace(whole, status={"mode": mode})
-    (f,) = suspect(robot_of("go1"), [episode])
+    (f,) = check(robot_of("go1"), [episode])
     assert (f.kind, f.start, f.ticks, f.refused) == ("mode", 4.0, 60, False)
-    assert np.isnan(cleaned([episode], [f])[0].target).all(1).sum() == 60
+    assert np.isnan(clean_episodes([episode], [f])[0].target).all(1).sum() == 60
 
 
 def test_packets_that_were_held_are_not_compared():
     whole, ticks = healthy("go1", 1), np.arange(400)
     late = np.where(ticks % 50 >= 46, ticks // 50 * 50 + 45, ticks)
     episode = replace(whole, signals={n: v[late] for n, v in whole.signals.items()})
-    (f,) = suspect(robot_of("go1"), [episode])
+    (f,) = check(robot_of("go1"), [episode])
     assert (f.kind, f.ticks, f.start) == ("held", 8 * 4, pytest.approx(0.92))
-    assert np.isnan(cleaned([episode], [f])[0].signals["gyro"]).all(1).sum() == 32
+    assert np.isnan(clean_episodes([episode], [f])[0].signals["gyro"]).all(1).sum() == 32
 
 
 def test_a_signal_that_never_changes_is_not_compared():
@@ -123,7 +123,7 @@ def test_an_encoder_that_is_stuck_for_a_while(step):
         return v
 
     episode = with_signals(healthy("go1", 1), joint_pos=label("go1", stop, "joint_pos", "RR_thigh"))
-    (f,) = suspect(robot_of("go1"), [episode])
+    (f,) = check(robot_of("go1"), [episode])
     assert (f.kind, f.label, f.refused) == ("stuck", "RR_thigh", False)
     assert f.start == pytest.approx(3.02, abs=0.03)
     assert f.ticks == pytest.approx(49, abs=2)
@@ -132,9 +132,9 @@ def test_an_encoder_that_is_stuck_for_a_while(step):
 def test_a_sensor_that_is_slower_than_the_ticks_is_compared_when_it_is_new():
     whole = healthy("go1", 1)
     episode = with_signals(whole, quat=lambda v: v[np.arange(len(v)) // 4 * 4])
-    (f,) = suspect(robot_of("go1"), [episode])
+    (f,) = check(robot_of("go1"), [episode])
     assert (f.kind, f.signal, f.label, f.ticks) == ("stuck", "quat", "", 300)
-    assert np.isfinite(cleaned([episode], [f])[0].signals["quat"][::4]).all()
+    assert np.isfinite(clean_episodes([episode], [f])[0].signals["quat"][::4]).all()
 
 
 def test_a_velocity_of_exactly_zero_at_rest_is_fine():
@@ -159,10 +159,10 @@ def test_a_gyroscope_that_is_clipped(step):
     smooth = lambda v: np.stack([np.convolve(c, np.ones(5) / 5, "same") for c in v.T], axis=1)
     whole = with_signals(whole, gyro=lambda v: smooth(v) * 4.0 / np.abs(smooth(v)).max(0))
     whole = with_signals(whole, gyro=label("crazyflie", clip, "gyro", "y"), quat=lambda v: v * np.nan)
-    f = next(f for f in suspect(robot_of("crazyflie"), [whole]) if f.kind == "saturated")
+    f = next(f for f in check(robot_of("crazyflie"), [whole]) if f.kind == "saturated")
     clipped = np.abs(whole.signals["gyro"][:, 1]) >= top
     assert (f.signal, f.label, f.refused) == ("gyro", "y", False)
-    left = np.isnan(cleaned([whole], [f])[0].signals["gyro"][:, 1])
+    left = np.isnan(clean_episodes([whole], [f])[0].signals["gyro"][:, 1])
     assert not (left & ~clipped).any()
     assert left.sum() > 0.7 * clipped.sum()
 
@@ -170,9 +170,9 @@ def test_a_gyroscope_that_is_clipped(step):
 def test_an_angle_that_is_wrapped_is_unwrapped():
     whole = healthy("pendulum", 1)
     wrapped = with_signals(whole, joint_pos=lambda v: (v - v.mean()) % (2 * np.pi) + v.mean())
-    (f,) = suspect(robot_of("pendulum"), [wrapped])
+    (f,) = check(robot_of("pendulum"), [wrapped])
     assert (f.kind, f.refused) == ("wrapped", False)
-    turned = cleaned([wrapped], [f])[0].signals["joint_pos"] - whole.signals["joint_pos"]
+    turned = clean_episodes([wrapped], [f])[0].signals["joint_pos"] - whole.signals["joint_pos"]
     assert np.ptp(turned) < 1e-6
 
 
@@ -180,7 +180,7 @@ def test_a_target_beyond_its_limits_is_replayed_as_it_was_sent():
     whole = healthy("go1", 1)
     target = whole.target.copy()
     target[100:105, 2] = -0.5
-    (f,) = suspect(robot_of("go1"), [replace(whole, target=target)])
+    (f,) = check(robot_of("go1"), [replace(whole, target=target)])
     assert (f.kind, f.signal, f.label, f.start, f.ticks, f.refused) == ("limit", "joint_target", "FR_calf", 2.0, 5, False)
 
 
@@ -197,17 +197,17 @@ def test_resolution():
 
 def test_a_study_refuses_what_is_wrong_unless_it_is_trusted():
     robot = robot_of("pendulum")
-    bad = with_signals(healthy("pendulum", 1).part(0.0, 4.0), joint_vel=lambda v: v * DEG)
+    bad = with_signals(healthy("pendulum", 1).time_slice(0.0, 4.0), joint_vel=lambda v: v * DEG)
     with pytest.raises(BadInput, match="looks like deg/s"):
-        study(robot, [bad], robot.prior, ["joint_damping"], threads=1)
-    trusted = study(robot, [bad], robot.prior, ["joint_damping"], ahead=0.2, threads=1, trust=True, search="never")
+        identify(robot, [bad], robot.prior, ["joint_damping"], threads=1)
+    trusted = identify(robot, [bad], robot.prior, ["joint_damping"], horizon_seconds=0.2, threads=1, trust=True, search="never")
     assert [f.kind for f in trusted.findings] == ["unit"]
 
 
 def test_by_the_command_line(tmp_path, capsys):
-    whole, path = healthy("pendulum", 1).part(0.0, 4.0), tmp_path / "swing.mcap"
+    whole, path = healthy("pendulum", 1).time_slice(0.0, 4.0), tmp_path / "swing.mcap"
     command = ["identify", "pendulum", str(path), "--only", "joint_damping", "--horizon", "0.2", "--search", "never"]
-    write(path, with_signals(whole, joint_vel=lambda v: v * DEG))
+    write_episode(path, with_signals(whole, joint_vel=lambda v: v * DEG))
     assert main(command) == 2
     error = capsys.readouterr().err
     assert "swing.mcap: joint_vel of hinge looks like deg/s" in error
@@ -219,7 +219,7 @@ def test_by_the_command_line(tmp_path, capsys):
         v[20:30] = np.nan
         return v
 
-    write(path, with_signals(whole, joint_vel=gone))
+    write_episode(path, with_signals(whole, joint_vel=gone))
     assert main([*command, "--json"]) == 0
     (said,) = json.loads(capsys.readouterr().out)["findings"]
     assert (said["kind"], said["signal"], said["start"], said["ticks"]) == ("missing", "joint_vel", pytest.approx(0.4), 10)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from isthmus.data.mapping import Map, Part, Time, import_file
-from isthmus.errors import BadInput
-from isthmus.gap.suspect import refuse, suspect
-from isthmus.gap.suspect.follow import exchanged, match
-from isthmus.sim.sources import unrotate
+from isthmus.core.errors import BadInput
+from isthmus.data.mapping import ColumnMap, SignalColumns, TimeColumn, import_file
+from isthmus.real2sim.prepare.checks.matching import match_columns, swapped_columns
+from isthmus.real2sim.prepare.checks.recording_checks import check, raise_if_refused
+from isthmus.sim.indexing import rotate_inverse
 from support.corruptions import DEG, RNG, found, healthy, label, robot_of, swapped, wired, with_signals
 from support.paths import REAL_DATA as REAL
 
@@ -120,7 +120,7 @@ def test_vectors_in_another_frame():
         a, _, _, d = quarter
         return np.stack([a * w - d * z, a * x - d * y, a * y + d * x, a * z + d * w], axis=1)
 
-    world = lambda v: unrotate(np.tile(quarter * [1, -1, -1, -1], (len(v), 1)), v)
+    world = lambda v: rotate_inverse(np.tile(quarter * [1, -1, -1, -1], (len(v), 1)), v)
     whole = with_signals(healthy("crazyflie", 1), quat=turn, position=world, velocity=world)
     assert found("crazyflie", whole) == []
     assert found("crazyflie", wired(whole, frames={"velocity": "body"})) == [("frame", "velocity", "", True)]
@@ -129,16 +129,16 @@ def test_vectors_in_another_frame():
 
 def test_the_sentence_names_unit_and_joint():
     episode = with_signals(healthy("go1", 1), joint_vel=label("go1", lambda v: v * DEG, "joint_vel", "FL_calf"))
-    (f,) = suspect(robot_of("go1"), [episode])
+    (f,) = check(robot_of("go1"), [episode])
     assert f.text.startswith("joint_vel of FL_calf looks like deg/s: the integral of joint_vel is 5")
 
 
 def test_all_that_is_refused_is_one_error():
     bad = with_signals(healthy("go1", 1), joint_vel=lambda v: v * np.where(np.arange(12) % 2, -1.0, 1.0))
-    findings = suspect(robot_of("go1"), [healthy("go1", 1), bad], ["a.mcap", "b.mcap"])
+    findings = check(robot_of("go1"), [healthy("go1", 1), bad], ["a.mcap", "b.mcap"])
     assert [f.recording for f in findings] == [1] * 6
     with pytest.raises(BadInput, match=r"b\.mcap: .*FR_thigh.* And 2 more\."):
-        refuse(findings)
+        raise_if_refused(findings)
 
 
 def test_columns_that_went_around_are_found_around():
@@ -146,9 +146,9 @@ def test_columns_that_went_around_are_found_around():
     x = np.cumsum(rng.standard_normal((600, 5)), axis=0)
     x = x - np.cumsum(x, axis=0) / np.arange(1, 601)[:, None]
     noisy = x + 0.1 * rng.standard_normal(x.shape)
-    m = match([(x, noisy[:, [0, 2, 3, 1, 4]])], 0.02)
-    assert [sorted(c) for c in exchanged(m, exact=True)] == [[1, 2, 3]]
-    assert exchanged(match([(x, noisy)], 0.02), exact=True) == []
+    m = match_columns([(x, noisy[:, [0, 2, 3, 1, 4]])], 0.02)
+    assert [sorted(c) for c in swapped_columns(m, exact=True)] == [[1, 2, 3]]
+    assert swapped_columns(match_columns([(x, noisy)], 0.02), exact=True) == []
 
 
 # Recordings of real robots ----------------------------------------------------------------------------------------------
@@ -162,14 +162,14 @@ def real(name: str) -> Path:
 
 def test_a_real_pendulum_passes_but_not_in_degrees():
     contract = robot_of("pendulum").contract
-    parts = {"joint_pos": Part("q_rad", "rad"), "joint_vel": Part("qd_rad_s", "rad/s")}
-    mapping = Map(Time("t_s"), parts, Part("tau_meas_Nm", "N·m"))
+    parts = {"joint_pos": SignalColumns("q_rad", "rad"), "joint_vel": SignalColumns("qd_rad_s", "rad/s")}
+    mapping = ColumnMap(TimeColumn("t_s"), parts, SignalColumns("tau_meas_Nm", "N·m"))
     files = sorted(real("dfki_simple_pendulum").glob("*.csv"))
     assert len(files) > 3
     for file in files:
         episode, _ = import_file(file, mapping, contract)
-        assert not [f for f in suspect(robot_of("pendulum"), [episode]) if f.refused], file.name
-        wrong = suspect(robot_of("pendulum"), [with_signals(episode, joint_vel=lambda v: v * DEG)])
+        assert not [f for f in check(robot_of("pendulum"), [episode]) if f.refused], file.name
+        wrong = check(robot_of("pendulum"), [with_signals(episode, joint_vel=lambda v: v * DEG)])
         assert [(f.kind, f.signal) for f in wrong if f.refused] == [("unit", "joint_vel")], file.name
         assert "looks like deg/s" in str(next(f for f in wrong if f.refused))
 
@@ -177,11 +177,11 @@ def test_a_real_pendulum_passes_but_not_in_degrees():
 def test_real_legs_in_the_air_pass_but_not_with_joints_exchanged():
     """A Go2's drives, read as a Go1's: legs in a gait, alike but for their phase."""
     contract = robot_of("go1").contract
-    parts = {"joint_pos": Part("q_{label}", "rad"), "joint_vel": Part("qd_{label}", "rad/s")}
-    mapping = Map(Time("t_s"), parts, Part("qcmd_{label}", "rad"), absent=("gyro", "quat", "accel"))
+    parts = {"joint_pos": SignalColumns("q_{label}", "rad"), "joint_vel": SignalColumns("qd_{label}", "rad/s")}
+    mapping = ColumnMap(TimeColumn("t_s"), parts, SignalColumns("qcmd_{label}", "rad"), absent=("gyro", "quat", "accel"))
     episode, _ = import_file(real("go2_motor_response") / "go2_air_public.csv", mapping, contract)
-    episode = episode.part(0.0, 20.0)
-    refused = lambda e: [(f.kind, f.signal, f.label) for f in suspect(robot_of("go1"), [e]) if f.refused]
+    episode = episode.time_slice(0.0, 20.0)
+    refused = lambda e: [(f.kind, f.signal, f.label) for f in check(robot_of("go1"), [e]) if f.refused]
     assert refused(episode) == []
     pair = "FR_thigh, FL_thigh"
     assert refused(replace(episode, target=swapped(1, 4)(episode.target))) == [("swapped", "joint_target", pair)]

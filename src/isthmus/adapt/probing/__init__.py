@@ -1,1 +1,0 @@
-"""What a policy knows of its world."""

@@ -1,0 +1,117 @@
+"""Where each signal of a contract is found in the simulator's state."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import mujoco
+import numpy as np
+
+from isthmus.core.errors import BadInput, unknown_name
+from isthmus.sim.robot import Robot
+
+SignalSources = list[tuple[str, list[int]]]
+"""For each signal the array that it is in, and its columns there."""
+DrivenJoints = tuple[list[int], list[int]] | None
+"""Columns of qpos and qvel of the joints behind targets; None where targets are no joints."""
+_FREE_JOINT_SOURCES = {
+    "pos": ("qpos", 0, 3),
+    "quat": ("qpos", 3, 4),
+    "linvel": ("qvel", 0, 3),
+    "angvel": ("qvel", 3, 3),
+    "accel": ("qacc", 0, 3),
+}
+"""Parts of a free joint. MuJoCo keeps its linear velocity in the world frame and its angular velocity in the body's. `accel`
+is what an accelerometer at the joint says: acceleration without gravity, in the body's frame."""
+
+
+def signal_sources(robot: Robot, model: mujoco.MjModel) -> SignalSources:
+    """For each signal, in the contract's order: the array (qpos, qvel, qacc or sensordata) and its columns there."""
+    found = []
+    for signal in robot.contract.signals:
+        source = robot.sources.get(signal.name)
+        if source is None:
+            raise BadInput(f"robot {robot.name} has no source for its signal {signal.name!r}.")
+        array, columns = _source_columns(source, signal.labels, model, f"signal {signal.name!r} of {robot.name}")
+        if len(columns) != signal.size:
+            raise BadInput(f"signal {signal.name!r} of {robot.name} has {signal.size} labels but {len(columns)} values.")
+        found.append((array, columns))
+    return found
+
+
+def sources_at_rotors(sources: SignalSources, joints: tuple[list[int], list[int]]) -> SignalSources:
+    """The same, with driven joints seen on the motor's side of their gears; `joints` as of `target_joints`."""
+    driven = {("qpos", c): ("rotor", i) for i, c in enumerate(joints[0])}
+    driven |= {("qvel", c): ("rotor_speed", i) for i, c in enumerate(joints[1])}
+    seen = [[driven.get((array, c), (array, c)) for c in columns] for array, columns in sources]
+    return [(array, [c for _, c in run]) for row in seen for array, run in groupby(row, key=lambda at: at[0])]
+
+
+def as_slice(columns: list[int]) -> slice | np.ndarray:
+    """A slice where the columns are consecutive: NumPy then needs no copy."""
+    if columns == list(range(columns[0], columns[0] + len(columns))):
+        return slice(columns[0], columns[0] + len(columns))
+    return np.array(columns)
+
+
+def rotate_inverse(quat: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Vectors of the world in the frame of bodies with orientation quat, (n, 4) and (n, 3) -> (n, 3)."""
+    w, u = quat[:, :1], quat[:, 1:]
+    twice = 2.0 * _cross(u, v)
+    return v - w * twice + _cross(u, twice)
+
+
+def _cross(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """np.cross of (n, 3), four times as fast for a single world."""
+    return a[:, _CYCLIC_NEXT] * b[:, _CYCLIC_PREVIOUS] - a[:, _CYCLIC_PREVIOUS] * b[:, _CYCLIC_NEXT]
+
+
+_CYCLIC_NEXT, _CYCLIC_PREVIOUS = np.array([1, 2, 0]), np.array([2, 0, 1])
+
+
+def driven_joint_columns(robot: Robot, model: mujoco.MjModel) -> DrivenJoints:
+    """Columns of qpos and qvel of the joints behind the targets, or None where targets are not joints."""
+    joints = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, name) for name in robot.contract.target.labels]
+    if min(joints) < 0:
+        return None
+    return [int(model.jnt_qposadr[j]) for j in joints], [int(model.jnt_dofadr[j]) for j in joints]
+
+
+def driven_link_columns(robot: Robot) -> tuple[slice | np.ndarray, slice | np.ndarray]:
+    """The same of the robot's own model, whatever rotors an engine adds to it; empty where targets are not joints."""
+    found = driven_joint_columns(robot, robot.model)
+    return (slice(0), slice(0)) if found is None else (as_slice(found[0]), as_slice(found[1]))
+
+
+def drives_joints(robot: Robot) -> bool:
+    """Whether a motor of ours drives each joint behind the targets."""
+    return robot.motors.drive != "native" and driven_joint_columns(robot, robot.model) is not None
+
+
+def _source_columns(source: str, labels: tuple[str, ...], model: mujoco.MjModel, where: str) -> tuple[str, list[int]]:
+    kind, _, name = source.partition(":")
+    if kind in ("qpos", "qvel"):
+        address = model.jnt_qposadr if kind == "qpos" else model.jnt_dofadr
+        return kind, [int(address[_joint_id(model, label, where)]) for label in labels]
+    if kind in _FREE_JOINT_SOURCES:
+        array, start, size = _FREE_JOINT_SOURCES[kind]
+        joint = _joint_id(model, name, where)
+        if model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_FREE:
+            raise BadInput(f"{where}: joint {name!r} is not a free joint.")
+        first = int((model.jnt_qposadr if array == "qpos" else model.jnt_dofadr)[joint]) + start
+        return array, list(range(first, first + size))
+    if kind == "sensor":
+        i = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
+        if i < 0:
+            names = [model.sensor(k).name for k in range(model.nsensor)]
+            raise unknown_name("sensor", name, names, where)
+        first = int(model.sensor_adr[i])
+        return "sensordata", list(range(first, first + int(model.sensor_dim[i])))
+    raise unknown_name("source", kind, ["qpos", "qvel", *_FREE_JOINT_SOURCES, "sensor"], where)
+
+
+def _joint_id(model: mujoco.MjModel, name: str, where: str) -> int:
+    i = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_JOINT, name)
+    if i < 0:
+        raise unknown_name("joint", name, [model.joint(k).name for k in range(model.njnt)], where)
+    return i

@@ -1,0 +1,67 @@
+"""What really is the case in the first world of an engine: for tests and for a log that is kept apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from isthmus.sim.reality.simulation import RealSimulation
+
+
+class GroundTruth:
+    def __init__(self, sim: RealSimulation):
+        self.sim = sim
+        self.events: list[dict[str, Any]] = []
+        """What happened to the robot itself."""
+        self._model = sim.batch.get_model(0)
+        self._data = mujoco.MjData(self._model)
+        self._native_drive = sim.robot.motors.drive == "native"
+
+    def read(self) -> dict[str, Any]:
+        """State, torque, e, contacts (N), heat, battery and whether the robot has fallen, as plain data and arrays."""
+        engine = self.sim
+        nq, nv = engine.original_robot.model.nq, engine.original_robot.model.nv
+        missing = engine.unmodelled_physics
+        assert missing is not None
+        contacts = self._contacts()
+        feet = {foot: sum(c["force"] for c in contacts if foot in c["geoms"]) for foot in engine.robot.feet}
+        return {
+            "qpos": engine.qpos[0, :nq].copy(),
+            "qvel": engine.qvel[0, :nv].copy(),
+            "rotor": engine.qpos[0, nq:].copy(),
+            "torque": engine.ctrl[0].copy(),
+            "e": dict(zip(engine.robot.space.names, engine.e[0].tolist(), strict=True)),
+            "contacts": contacts,
+            "feet": feet,
+            "heat": missing.full_load_minutes[0].copy(),
+            "battery": float(missing.battery_seconds[0]),
+            "drift": engine.sensor_errors.bias_walk[0].copy(),
+            "fallen": self._fallen(contacts),
+            "events": list(self.events),
+        }
+
+    def _contacts(self) -> list[dict[str, Any]]:
+        model, data = self._model, self.sim.batch.get_data(0, self._data)
+        for field in ("actuator_gainprm", "actuator_biasprm") if self._native_drive else ():
+            # The damping mode of a robot with servos changes them.
+            getattr(model, field)[:] = self.sim.batch.expand(field)[0]
+        mujoco.mj_forward(model, data)
+        found, force = [], np.zeros(6)
+        for i in range(data.ncon):
+            mujoco.mj_contactForce(model, data, i, force)
+            pair = data.contact[i].geom
+            bodies = [model.body(int(model.geom_bodyid[g])).name for g in pair]
+            geoms = [model.geom(int(g)).name for g in pair]
+            found.append({"geoms": geoms, "bodies": bodies, "force": float(force[0]), "depth": float(-data.contact[i].dist)})
+        return found
+
+    def _fallen(self, contacts: list[dict[str, Any]]) -> bool:
+        """Tilted beyond what the contract calls safe, or lying on its base."""
+        robot = self.sim.robot
+        if not robot.base:
+            return False
+        upright = float(self._data.body(robot.base).xmat[8])
+        tilted = robot.contract.safety.tilt > 0 and upright < np.cos(robot.contract.safety.tilt)
+        return bool(tilted or any(robot.base in c["bodies"] for c in contacts))
