@@ -11,8 +11,8 @@ keeps its result, its exit code and digests of the files that it wrote. Inputs o
 stay in DIR/work, and `compare` reads these: a difference shows where it arises, not in all that follows. What it makes itself
 is in DIR/again.
 
-Numbers must agree bit for bit, or within the case's relative tolerance. Sentences and hashes of files may change, and are
-counted; `--words` prints them. Another processor differs in the last bits: record and compare on the same machine.
+Numbers must agree bit for bit, or within the case's relative tolerance. Keys may be added; sentences and hashes of files may
+change, and are counted (`--words` prints them). Another processor differs in the last bits: compare on the machine of `record`.
 """
 
 # ruff: noqa: F401
@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+ENVIRONMENT = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 WORDS: dict[str, str] = {"evaluate": "eval", "diagnose": "gap", "drift": "watch"}
 """Words of the commands below for which the code has others: verbs, options, values."""
@@ -48,19 +48,16 @@ RENAMED_VALUES: dict[str, str] = {}
 """The same for whole values that are names, such as a cause."""
 DROPPED_KEYS: tuple[str, ...] = ()
 """Patterns of recorded paths that the code leaves out on purpose."""
-VARYING_KEYS = (r"\bseconds$", r"\btime/", r"_per_second$")
-"""Patterns of paths that differ from one run to the next: elapsed time, dates, speeds, versions."""
+VARYING_KEYS = (r"\bseconds$", r"^metrics\..*\btime/", r"^result\.time$", r"\bnoted$")
+"""Patterns of paths that differ from one run to the next: elapsed time, speed, dates."""
 TOLERANCES: dict[str, float] = {}
 """Relative difference that is allowed, by case; elsewhere bit for bit."""
 
 SMALL = "--steps 8000 --worlds 64 --seed 0"
-"""Of a training run that takes a second; the evaluation after it takes four."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line of reference.txt."""
-
     name: str
     command: str
     quick: bool
@@ -210,9 +207,8 @@ class Place:
     def call(self, words: list[str]) -> dict[str, Any]:
         """Exit code and result of one command."""
         own = words[0] == "own"
-        command = [sys.executable, "-m", "bench.reference" if own else "isthmus", *words, *([] if own else ["--json"])]
-        where = ROOT if own else self.out
-        done = subprocess.run(command, capture_output=True, text=True, env=os.environ | ONE_THREAD, cwd=where)
+        command = [sys.executable, "-m", *(["bench.reference", *words] if own else ["isthmus", *words, "--json"])]
+        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, cwd=ROOT if own else self.out)
         if done.returncode not in (0, 1, 2) or not done.stdout:
             return {"exit": done.returncode, "crash": done.stderr[-3000:]}
         text = re.sub(r"virtual-[0-9a-f]{8}", "virtual", done.stdout)
@@ -229,7 +225,7 @@ class Place:
             if (path / "metrics.jsonl").exists():
                 found["metrics"] = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
             elif path.suffix == ".controller":
-                found["targets"] = self.call(["own", "answers", str(path)])["result"]
+                found["targets"] = self.call(["own", "answers", str(path)]).get("result")
             elif path.suffix == ".mcap":
                 found["signals"] = self.columns(path, path.with_suffix(".parquet"))
         return found
@@ -238,7 +234,9 @@ class Place:
         """Digest of each column of a recording."""
         from pyarrow import parquet
 
-        self.call(["data", "export", str(recording), "-o", str(table), "--force"])
+        table.unlink(missing_ok=True)
+        if self.call(["data", "export", str(recording), "-o", str(table)])["exit"]:
+            return {}
         found = parquet.read_table(table)
         return {name: digest(found[name].to_numpy()) for name in found.column_names}
 
@@ -288,7 +286,8 @@ class Verdict:
 
 
 def compared(old: dict[str, Any], new: dict[str, Any], tolerance: float) -> Verdict:
-    verdict, now = Verdict(tolerance), dict(flat(new))
+    crash = [new["crash"].strip().splitlines()[-1]] if "crash" in new else []
+    verdict, now = Verdict(tolerance, crash), dict(flat(new))
     for recorded, value in flat(old):
         if any(re.search(pattern, recorded) for pattern in (*VARYING_KEYS, *DROPPED_KEYS)):
             continue
@@ -329,8 +328,9 @@ def main() -> None:
             found = json.loads(file.read_text()) if file.exists() else place.run(case)
             if "crash" not in found:
                 file.write_text(json.dumps(found, indent=1))
-            note = found.get("crash", f"{time.perf_counter() - start:.1f} s")
-            print(f"{case.name:37} exit {found['exit']}, {note}", flush=True)
+            print(
+                f"{case.name:37} exit {found['exit']}, {time.perf_counter() - start:.1f} s", found.get("crash", ""), flush=True
+            )
             return "crash" not in found
         if not file.exists():
             print(f"{case.name:37} not recorded")
@@ -343,8 +343,7 @@ def main() -> None:
 
     with ThreadPoolExecutor(1 if args.what == "record" or args.remade else args.jobs) as pool:
         same = list(pool.map(check, chosen))
-    if args.what == "compare":
-        print(f"{sum(same)} of {len(same)} are the same")
+    print(f"{sum(same)} of {len(same)} {'recorded' if args.what == 'record' else 'are the same'}")
     sys.exit(not all(same))
 
 

@@ -25,12 +25,13 @@ FIRST = [("train", 60.0), ("export", 4.0), ("record", 2.0), ("watch", 4.0)]
 
 def test_a_part_goes_from_its_beginning_to_its_end():
     told = []
-    inner = sub_progress(sub_progress(told.append, 0.5, 1.0), 0.0, 0.5)
+    note = lambda fraction, text="", /: told.append(fraction)
+    inner = sub_progress(sub_progress(note, 0.5, 1.0), 0.0, 0.5)
     for share in (-1.0, 0.0, 0.5, 1.0, 2.0):
         inner(share)
     assert told == [0.5, 0.5, 0.625, 0.75, 0.75]
-    step_progress(told.append, 4)(0, 1.0)
-    step_progress(told.append, 4)(9, 1.0)
+    step_progress(note, 4)(0, 1.0)
+    step_progress(note, 4)(9, 1.0)
     assert told[-2:] == [0.25, 1.0]
 
 

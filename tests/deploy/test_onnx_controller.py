@@ -212,7 +212,8 @@ def test_export_refuses_a_policy_whose_signals_the_robot_does_not_offer(exported
 ON_THE_ROBOT = """
 import importlib, json, pathlib, pkgutil, sys
 import isthmus.deploy, isthmus.cli.main, isthmus.cli.run_
-for package in ("isthmus.core", "isthmus.world", "isthmus.data", "isthmus.deploy", "isthmus.deploy.guard", "isthmus.deploy.links"):
+for package in ("core", "world", "data", "data.mcap", "deploy", "deploy.guard", "deploy.links"):
+    package = "isthmus." + package
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{found.name}")
 import numpy as np

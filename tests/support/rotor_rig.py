@@ -31,10 +31,10 @@ def wheel(drive: str = "effort", spring: float = 0.0, **motors) -> Robot:
 
 
 def real(
-    robot: Robot, params: dict | None = None, n: int = 1, compiled: bool = True, tick: float = PACKET_PERIOD, **law
+    robot: Robot, params: dict | None = None, n: int = 1, native_motor_law: bool = True, tick: float = PACKET_PERIOD, **law
 ) -> RealSimulation:
     reality = Reality.from_dict({"robot": robot.name, "params": params or {}, "unmodelled": law})
-    return RealSimulation(robot, reality, n, threads=1, native_motor_law=compiled, tick=tick)
+    return RealSimulation(robot, reality, n, threads=1, native_motor_law=native_motor_law, tick=tick)
 
 
 def run(engine: Simulation, target, seconds: float) -> np.ndarray:

@@ -23,16 +23,16 @@ pq = pytest.importorskip("pyarrow.parquet")
 MEASURE = """
 import resource, sys
 from isthmus.data import importers
-from isthmus.data.importers import load, parquet, table
+from isthmus.data.importers import columns, load_table, parquet
 from isthmus.core.errors import BadInput
 if len(sys.argv) > 3:
-    for module in (table, parquet):
+    for module in (columns, parquet):
         module.MAX_VALUES = int(sys.argv[3])
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-load(sys.argv[1])
+load_table(sys.argv[1])
 before = peak()
 try:
-    found = load(sys.argv[2])
+    found = load_table(sys.argv[2])
     print("read", len(found.columns), *found.notes)
 except BadInput as error:
     print("refused", error)

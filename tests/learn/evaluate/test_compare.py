@@ -240,8 +240,8 @@ def test_runs_are_seeds_of_one_method_only_if_the_runs_before_them_are(tiny):
     residual = replace(ppo, config=replace(ppo.config, base=on("a" * 64)))
     assert pooled(residual)
     assert not pooled(residual, base=on("b" * 64))
-    assert not pooled(residual, base=on("a" * 64, share=0.25))
-    assert methods_from_configs([residual, ppo]) == ["ppo, base aaaaaa, share 0.5", "ppo"]
+    assert not pooled(residual, base=on("a" * 64, residual_scale=0.25))
+    assert methods_from_configs([residual, ppo]) == ["ppo, base aaaaaa, residual_scale 0.5", "ppo"]
 
 
 def test_a_run_that_did_not_note_its_parent_finds_it_among_the_others(tiny):

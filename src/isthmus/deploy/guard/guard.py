@@ -23,12 +23,12 @@ from isthmus.data.contract import Contract
 from isthmus.data.episode import EventLevel
 from isthmus.deploy.guard.limits import SafetyLimits, all_finite, clamp
 from isthmus.deploy.guard.packet_filter import PacketFilter
-from isthmus.deploy.guard.rules import DAMP_RULES, HOLD_RULES, GuardLog, Thresholds, rule_mask
+from isthmus.deploy.guard.rules import CLIP_RULES, DAMP_RULES, HOLD_RULES, GuardLog, Thresholds, rule_mask
 from isthmus.deploy.links.link import Mode, Packet
 
 GuardState = Literal["ready", "ramp", "run", "hold", "damp", "stop"]
 GUARD_STATES: tuple[GuardState, ...] = ("ready", "ramp", "run", "hold", "damp", "stop")
-_HOLD_BITS = rule_mask(*HOLD_RULES)
+_HOLD_BITS, _CLIP_BITS = rule_mask(*HOLD_RULES), rule_mask(*CLIP_RULES)
 
 
 class Guard:
@@ -144,7 +144,7 @@ class Guard:
         if self.state == "run":
             if policy_target is not None:
                 self.last_target = self._clip_target(policy_target)
-            self.interventions += policy_target is None or not np.array_equal(self.last_target, policy_target)
+            self.interventions += policy_target is None or bool(self.log.active_rules & _CLIP_BITS)
             return ("track", self.last_target) if policy_target is not None else self._hold_command()
         if self.state == "hold":
             self.interventions += policy
