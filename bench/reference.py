@@ -109,8 +109,8 @@ def engines(lib: SimpleNamespace, *names: str) -> dict[str, Any]:
     for name in names:
         robot, rng = lib.get_robot(name), np.random.default_rng(0)
         engine = lib.Engine(robot, 8, threads=1)
-        engine.apply(robot.prior.sample(rng, 8), engine.all)
-        engine.reset(engine.all)
+        engine.apply(robot.prior.sample(rng, 8), np.arange(8))
+        engine.reset(np.arange(8))
         for target in targets(robot, rng, 300, 8):
             engine.step(target)
             engine.reset(np.flatnonzero(engine.blown))
@@ -328,9 +328,8 @@ def main() -> None:
             found = json.loads(file.read_text()) if file.exists() else place.run(case)
             if "crash" not in found:
                 file.write_text(json.dumps(found, indent=1))
-            print(
-                f"{case.name:37} exit {found['exit']}, {time.perf_counter() - start:.1f} s", found.get("crash", ""), flush=True
-            )
+            took = time.perf_counter() - start
+            print(f"{case.name:37} exit {found['exit']}, {took:.1f} s", found.get("crash", ""), flush=True)
             return "crash" not in found
         if not file.exists():
             print(f"{case.name:37} not recorded")
