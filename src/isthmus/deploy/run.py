@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from isthmus.core.errors import BadInput, Interrupted
 from isthmus.core.progress import Progress, silent
@@ -93,7 +94,7 @@ def run(
     policy = OnnxController.load(controller) if isinstance(controller, Path | str) else controller
     operator = CommandSchedule(policy.manifest.operator, command)
     opened = connect(link, speed=speed, contract=policy.manifest.robot)
-    about = {"controller": name, "controller_hash": policy.hash, "link": link if isinstance(link, str) else ""}
+    about: dict[str, Any] = {"controller": name, "controller_hash": policy.hash, "link": link if isinstance(link, str) else ""}
     try:
         if realtime:
             realtime_priority()
