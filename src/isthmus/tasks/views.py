@@ -14,7 +14,7 @@ class FeetView:
     def __init__(self, engine: Simulation):
         self.engine, names, model = engine, engine.robot.feet, engine.model
         self._sites = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, f) for f in names]
-        self._site_positions = engine.batch.bind("site_xpos") if names else np.zeros((engine.n, 0, 3))
+        self._site_positions = engine.engine.array("site_xpos") if names else np.zeros((engine.n, 0, 3))
         self._contact_columns = np.array([_force_columns(model, f) for f in names], dtype=int).reshape(-1, 3)
         """Columns of sensordata with the contact force on each foot, (feet, 3)."""
 
