@@ -17,6 +17,7 @@ import mujoco
 import numpy as np
 
 from isthmus.core.errors import BadInput
+from isthmus.core.geometry import rotate_inverse
 from isthmus.sim import parameter_binding
 from isthmus.sim.engines.engine import DEFAULT_ENGINE, STATE_ARRAYS, EngineFactory, get_engine
 from isthmus.sim.indexing import (
@@ -24,7 +25,6 @@ from isthmus.sim.indexing import (
     SignalSources,
     as_slice,
     driven_joint_columns,
-    rotate_inverse,
     signal_sources,
     sources_at_rotors,
 )
