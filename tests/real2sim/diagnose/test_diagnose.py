@@ -36,6 +36,7 @@ from isthmus.real2sim.diagnose.wiring_evidence import remapping_evidence, remapp
 from isthmus.real2sim.diagnose.wording import expected_gain, headline
 from isthmus.real2sim.measure.controller_replay import ControllerReplay, replay_controller
 from isthmus.real2sim.measure.measure import measure
+from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.real2sim.prepare.tracks import Track, to_tracks
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality
@@ -84,7 +85,7 @@ def verdict(controller, **tables) -> tuple[Verdict, Evidence]:
     """Of a pendulum that differs as the tables say, looked at once."""
     key = json.dumps(tables)
     if key not in KNOWN:
-        KNOWN[key] = gather_evidence(PENDULUM, controller, [real(controller, **tables)], PENDULUM.prior)
+        KNOWN[key] = gather_evidence(prepare(PENDULUM, [real(controller, **tables)], findings=()), controller, PENDULUM.prior)
     return rank_causes(KNOWN[key]), KNOWN[key]
 
 
@@ -241,7 +242,9 @@ def test_a_plainly_bad_network_is_the_verdict_whatever_else_there_is(player):
     episode = real(player, unmodelled={"backlash": 0.03})
     rules = np.zeros(len(episode.time))
     rules[::4] = RULE_BITS["dropped"]
-    found = gather_evidence(PENDULUM, player, [replace(episode, status={**episode.status, "rules": rules})], PENDULUM.prior)
+    found = gather_evidence(
+        prepare(PENDULUM, [replace(episode, status={**episode.status, "rules": rules})], findings=()), player, PENDULUM.prior
+    )
     assert found.link.is_clearly_bad
     assert not found.explanations
     said = rank_causes(found)
@@ -329,7 +332,7 @@ def test_evidence_keeps_the_best_of_every_cause(player):
 def test_a_signal_that_was_never_measured_is_no_cause(player):
     episode = real(player)
     blind = replace(episode, signals={**episode.signals, "joint_vel": np.full_like(episode.signals["joint_vel"], np.nan)})
-    found = gather_evidence(PENDULUM, player, [blind], PENDULUM.prior)
+    found = gather_evidence(prepare(PENDULUM, [blind], findings=()), player, PENDULUM.prior)
     assert np.isfinite([c.evidence for c in found.explanations]).all()
     assert rank_causes(found).cause == "nothing"
 

@@ -17,11 +17,8 @@ from isthmus.data.episode import Episode
 from isthmus.real2sim.identify.fit import Fit
 from isthmus.real2sim.identify.global_restart import RestartPolicy, RestartResult, fit_with_restart
 from isthmus.real2sim.identify.posterior_samples import sample_posterior
-from isthmus.real2sim.prepare.checks.recording_checks import check, clean_episodes, raise_if_refused
-from isthmus.real2sim.prepare.components import Components
-from isthmus.real2sim.prepare.noise import noise_floor
+from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.real2sim.prepare.segments import Segments, cut
-from isthmus.real2sim.prepare.tracks import replay_rate, to_tracks
 from isthmus.real2sim.residual.estimators import needs_observer
 from isthmus.real2sim.residual.horizon import choose_horizon
 from isthmus.real2sim.residual.prediction_errors import PredictionErrors, prediction_errors
@@ -129,15 +126,10 @@ def prepare_segments(
     `findings` are those of `suspect` on these recordings, if the caller has looked already. What can be handled is; the rest
     is refused, unless there is `trust` in the recordings as they are.
     """
-    findings = check(robot, episodes) if findings is None else findings
-    if not trust:
-        raise_if_refused(findings)
-    episodes = clean_episodes(episodes, findings)
-    robot = robot.at_rate(replay_rate(episodes, robot.contract))
-    found = to_tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
-    noise = noise_floor(found, Components(robot.contract))
-    if not np.isfinite(noise).any():
+    prepared = prepare(robot, episodes, findings=findings, refuse=not trust)
+    if not prepared.is_comparable:
         raise BadInput("the recordings hold no signal of the robot that could be compared.")
+    robot, noise, found = prepared.robot, prepared.noise, prepared.tracks
     skip, rate = settle_ticks(robot), robot.contract.rate
     ticks = (
         skip + max(1, round(horizon_seconds * rate))
@@ -145,7 +137,7 @@ def prepare_segments(
         else choose_horizon(found, robot, noise, belief.median(), threads)
     )
     train, held_out = split_held_out(cut(found, robot, ticks, ticks - skip))
-    return PreparedSegments(robot, noise, (ticks - skip) / rate, train, held_out, tuple(findings))
+    return PreparedSegments(robot, noise, (ticks - skip) / rate, train, held_out, prepared.findings)
 
 
 def split_held_out(segments: Segments) -> tuple[Segments, Segments | None]:
