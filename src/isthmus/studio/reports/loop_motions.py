@@ -11,7 +11,7 @@ import numpy as np
 from isthmus.core.errors import BadInput
 from isthmus.core.progress import Progress, silent, sub_progress
 from isthmus.data.mcap.reader import read_episode
-from isthmus.deploy.controller import Controller
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.pipeline.evidence import Attempt, LoopHistory
 from isthmus.real2sim.measure.closed_loop import ControlledStretch, Rollouts, controlled_stretches, resimulate
 from isthmus.real2sim.prepare.prepare import prepare
@@ -60,7 +60,7 @@ def replay_attempt(
         return None
     try:
         unit, belief = _training_simulator(history, robot, attempt)
-        controller, episodes = Controller.load(attempt.controller), [read_episode(p) for p in attempt.recordings]
+        controller, episodes = OnnxController.load(attempt.controller), [read_episode(p) for p in attempt.recordings]
         prepared = prepare(unit, episodes)
         unit = prepared.robot
         found = controlled_stretches(unit, controller, prepared.episodes, prepared.tracks)
