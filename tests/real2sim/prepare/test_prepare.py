@@ -53,7 +53,7 @@ def test_a_subset_has_the_noise_of_its_own_recordings(pendulum: Robot, episode: 
     assert {track.recording for track in second.tracks} == {1}
     np.testing.assert_array_equal(first.noise, prepare(pendulum, [episode], findings=()).noise)
     assert first.noise[1] < both.noise[1] < second.noise[1]
-    assert second.noise[1] == pytest.approx(np.hypot(first.noise[1], 0.3), rel=0.15)
+    assert 0.3 < second.noise[1] < 0.45  # an upper bound: fast motion counts as noise
 
 
 def test_a_robot_without_feet_is_always_in_control(pendulum: Robot, episode: Episode):

@@ -29,7 +29,6 @@ from isthmus.real2sim.measure.measure import Gap
 from isthmus.real2sim.prepare.noise import NOISE_ONLY_RATIO
 from isthmus.real2sim.prepare.prepare import Prepared
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.sim.reality.checks import is_rotorcraft
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -116,7 +115,7 @@ def gather_evidence(
     link, said = link_quality(prepared.raw), replay_controller(controller, prepared.raw)
     report(0.0, "fitting numbers")
     # A drone that is predicted in the steps of its training is late by half of one, and numbers would make up for that.
-    fine = with_finer_steps(robot) if is_rotorcraft(robot) else robot
+    fine = with_finer_steps(robot) if robot.morphology.flies else robot
     try:
         fitting = sub_progress(lambda share, note="", /: report(share, "fitting numbers"), *FIT_PROGRESS)
         at = evidence_baseline(fine, found, belief, threads, not link.is_clearly_bad, fitting)

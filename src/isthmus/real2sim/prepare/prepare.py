@@ -53,7 +53,7 @@ class Prepared:
     def in_control(self, min_seconds: float = MIN_CONTROL_SECONDS) -> Prepared:
         """Of a robot on feet, the parts in which its policy was in control, if one is that long; else all. Noise is estimated
         anew. A robot that gets up or lies down touches the ground with more than its feet, which no policy is about."""
-        parts = in_control(self.robot, self.episodes, self.tracks) if self.robot.feet else []
+        parts = in_control(self.robot, self.episodes, self.tracks) if self.robot.morphology.feet else []
         long_enough = any(len(track) >= min_seconds * self.robot.contract.rate for track in parts)
         return self._with_tracks(parts) if long_enough else self
 
