@@ -26,7 +26,7 @@ from bench.recordings import Case
 from isthmus.data.episode import Episode
 from isthmus.real2sim.identify.fit import fit, posterior_belief
 from isthmus.real2sim.identify.force_features import with_learned_force
-from isthmus.real2sim.identify.identify import prediction_errors
+from isthmus.real2sim.identify.identification import prediction_errors
 from isthmus.real2sim.identify.learned_force import learn_force
 from isthmus.real2sim.identify.motor_identification import fit_to_motion
 from isthmus.real2sim.identify.motor_laws import MOTOR_LAW_TERMS, MotorLawTerm

@@ -20,7 +20,7 @@ from isthmus.core.errors import BadInput, unknown_name
 from isthmus.core.files import check_writable
 
 if TYPE_CHECKING:
-    from isthmus.real2sim.identify.identify import PredictionErrors, PreparedSegments
+    from isthmus.real2sim.identify.identification import PredictionErrors, PreparedSegments
     from isthmus.sim.robot import Robot
     from isthmus.world import Belief
 
@@ -71,7 +71,7 @@ class _LearnedStage:
 
 def run(args: Args) -> int:
     from isthmus.data.mcap.reader import read_episode
-    from isthmus.real2sim.identify.identify import prepare_segments
+    from isthmus.real2sim.identify.identification import prepare_segments
     from isthmus.robots import get_robot
     from isthmus.robots.twin import Twin
     from isthmus.world import belief_on_space
@@ -224,7 +224,7 @@ def _overall_errors(parts: PreparedSegments, robot: Robot) -> tuple[float, float
 
 
 def _prediction_errors(parts: PreparedSegments, robot: Robot) -> tuple[PredictionErrors, PredictionErrors]:
-    from isthmus.real2sim.identify.identify import prediction_errors
+    from isthmus.real2sim.identify.identification import prediction_errors
 
     assert parts.held_out is not None
     e = robot.prior.median()

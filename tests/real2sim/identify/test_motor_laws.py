@@ -15,7 +15,7 @@ from isthmus.data.episode import Episode
 from isthmus.real2sim.identify import motor_identification
 from isthmus.real2sim.identify.excitation_signals import Multisine
 from isthmus.real2sim.identify.force_features import zero_force
-from isthmus.real2sim.identify.identify import prediction_errors
+from isthmus.real2sim.identify.identification import prediction_errors
 from isthmus.real2sim.identify.model_selection import Candidate, choose
 from isthmus.real2sim.identify.motor_bench import TABLE_COLUMNS, read_bench
 from isthmus.real2sim.identify.motor_identification import fit_to_motion, fit_to_torque

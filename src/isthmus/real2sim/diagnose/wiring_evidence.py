@@ -21,7 +21,7 @@ from isthmus.core.units import STANDARD_GRAVITY, conversion_factor
 from isthmus.data.contract import Contract, Signal
 from isthmus.real2sim.diagnose.baseline import EvidenceBaseline
 from isthmus.real2sim.diagnose.baseline_fit import fit_parameters
-from isthmus.real2sim.identify.identify import squared_errors
+from isthmus.real2sim.identify.identification import squared_errors
 from isthmus.real2sim.prepare.kinematics import body_signals
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import Segments, cut

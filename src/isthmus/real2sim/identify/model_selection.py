@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from isthmus.real2sim.identify.identify import squared_errors
+from isthmus.real2sim.identify.identification import squared_errors
 from isthmus.real2sim.prepare.noise import NOISE_ONLY_RATIO
 from isthmus.real2sim.prepare.segments import Segments
 from isthmus.real2sim.residual.gauss_newton import FIRST_DERIVATIVE_STEP
