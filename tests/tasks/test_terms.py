@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from isthmus.core.geometry import gravity_direction, rotate_inverse
 from isthmus.learn.policies.symmetry import reflection
 from isthmus.robots.go1 import JOINTS, LEGS, go1
 from isthmus.tasks import terms
 from isthmus.tasks.catalogue import TASKS
 from isthmus.tasks.skills import balance, hover, swing_up
-from isthmus.tasks.state import State, gravity_in_body, rotate_inverse
+from isthmus.tasks.state import State
 
 GO1 = go1()
 LOW, HIGH = torch.tensor(GO1.contract.target.low), torch.tensor(GO1.contract.target.high)
@@ -146,7 +147,7 @@ def test_the_mirror_image_of_the_mirror_image_is_the_scene():
 def test_turning_into_the_body_frame_matches_mujoco():
     g = torch.Generator().manual_seed(1)
     q, v = torch.nn.functional.normalize(torch.randn(50, 4, generator=g)), torch.randn(50, 3, generator=g)
-    got, down = rotate_inverse(q, v), gravity_in_body(q)
+    got, down = rotate_inverse(q, v), gravity_direction(q)
     for i in range(50):
         want, back = np.zeros(3), np.zeros(4)
         mujoco.mju_negQuat(back, q[i].double().numpy())

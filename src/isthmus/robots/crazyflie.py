@@ -24,6 +24,7 @@ from math import pi, sqrt
 
 import numpy as np
 
+from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.data.contract import AffineFeedback, Contract, Safety, Signal, vector_signal
 from isthmus.robots.parameters import delays, factor, offset, space_and_prior, vary
 from isthmus.sim.robot import Mirror, MotorParams, Robot
@@ -41,7 +42,7 @@ INERTIA = (16.571710e-6, 16.655602e-6, 29.261652e-6, 0.830806e-6, 0.718277e-6, 1
 ARM_XY = 0.046 / sqrt(2)
 YAW_MOMENT_PER_THRUST = 5.964552e-3
 """m: yaw moment per thrust."""
-HOVER_THRUST = MASS * 9.81 / 4
+HOVER_THRUST = MASS * MODEL_GRAVITY / 4
 MAX_THRUST = 2.25 * HOVER_THRUST
 MOTOR_LAG = 0.0375
 DRAG_COEFFICIENT = 6.8e-3

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import BadInput
+from isthmus.core.geometry import rotate_inverse
 from isthmus.sim.indexing import driven_link_columns
 from isthmus.sim.physics.blow_up import BlowUpRecorder
 from isthmus.sim.physics.disturbances import DisturbanceProcess
@@ -29,7 +30,7 @@ from isthmus.sim.simulation import Simulation
 from isthmus.tasks.parameter_shifts import ParameterShiftSchedule
 from isthmus.tasks.samplers.curriculum import Curriculum
 from isthmus.tasks.samplers.sampler import BeliefSampler, Sampler
-from isthmus.tasks.state import State, rotate_inverse, signal_limits
+from isthmus.tasks.state import State, signal_limits
 from isthmus.tasks.task import Task, unmeasured_signals
 from isthmus.tasks.views import FeetView
 from isthmus.world import Belief

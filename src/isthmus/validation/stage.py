@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.core.errors import BadInput
 from isthmus.sim.physics.disturbances import Disturbance
 from isthmus.sim.reality import Reality
@@ -18,8 +19,6 @@ from isthmus.sim.scenes.terrain import Terrain
 from isthmus.tasks.task import Level, Task
 from isthmus.validation.protocol import ParameterChange, Protocol, Stage
 from isthmus.world import Belief
-
-MODEL_GRAVITY = 9.81
 
 
 @dataclass(frozen=True)

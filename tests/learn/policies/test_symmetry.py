@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from isthmus.core.errors import BadInput
+from isthmus.core.geometry import to_matrix
 from isthmus.learn.policies.actor import Actor, ActorSpec
 from isthmus.learn.policies.symmetry import mirrored_label, reflection
 from isthmus.robots.go1 import JOINTS, go1
@@ -18,7 +19,6 @@ from isthmus.sim.robot import Mirror, Robot
 from isthmus.sim.simulation import Simulation
 from isthmus.tasks.catalogue import TASKS, get_task
 from isthmus.tasks.env import Env
-from isthmus.world.inertia import quat_to_mat
 
 MIRRORED = sorted(name for name, make in TASKS.items() if make().robot.mirror is not None)
 
@@ -28,7 +28,7 @@ def even(robot: Robot) -> Robot:
     if not robot.base:
         return robot
     trunk = robot.model.body(robot.base)
-    axes = quat_to_mat(trunk.iquat)
+    axes = to_matrix(trunk.iquat)
     full = axes @ np.diag(trunk.inertia) @ axes.T
     numbers = f"{full[0, 0]} {full[1, 1]} {full[2, 2]} 0 {full[0, 2]} 0"
     inertial = f'<inertial pos="{trunk.ipos[0]} 0 {trunk.ipos[2]}" mass="{trunk.mass[0]}" fullinertia="{numbers}"/>'

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.core.geometry import z_axis
 from isthmus.sim.indexing import drives_joints
 from isthmus.sim.reality.checks import is_rotorcraft
-from isthmus.sim.reality.equations import body_z_axis
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
 
@@ -100,7 +100,7 @@ def _base_laws(robot: Robot) -> Iterator[ForceLaw]:
 
 def _in_rotor_plane(quat: np.ndarray, velocity: np.ndarray) -> np.ndarray:
     """The part of velocities in the plane of the rotors, (n, 3)."""
-    z = body_z_axis(quat)
+    z = z_axis(quat)
     return velocity - (velocity * z).sum(1, keepdims=True) * z
 
 

@@ -15,9 +15,11 @@ from itertools import combinations
 
 import numpy as np
 
+from isthmus.core.constants import STANDARD_GRAVITY
 from isthmus.core.errors import BadInput
+from isthmus.core.geometry import rotate_inverse
 from isthmus.core.progress import Progress, silent, sub_progress
-from isthmus.core.units import STANDARD_GRAVITY, conversion_factor
+from isthmus.core.units import conversion_factor
 from isthmus.data.contract import Contract, Signal
 from isthmus.real2sim.diagnose.baseline import EvidenceBaseline
 from isthmus.real2sim.diagnose.baseline_fit import fit_parameters
@@ -27,7 +29,6 @@ from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.tracks import Track
 from isthmus.real2sim.residual.residual import Components, settle_ticks
-from isthmus.sim.indexing import rotate_inverse
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -103,7 +104,7 @@ def feels_one_g(robot: Robot, tracks: Sequence[Track]) -> bool:
     where = robot.contract.slices()[accel]
     felt = np.linalg.norm(np.concatenate([track.measured[:, where] for track in tracks]), axis=1)
     felt = felt[np.isfinite(felt)]
-    return not len(felt) or bool(1 / MAX_GRAVITY_RATIO < np.median(felt) / float(STANDARD_GRAVITY) < MAX_GRAVITY_RATIO)
+    return not len(felt) or bool(1 / MAX_GRAVITY_RATIO < np.median(felt) / STANDARD_GRAVITY < MAX_GRAVITY_RATIO)
 
 
 def refit_best_remappings(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.sim.indexing import drives_joints
 from isthmus.sim.reality.checks import is_rotorcraft
@@ -214,7 +215,7 @@ def unmodelled_draws(robot: Robot, severity: float = 1.0) -> dict[str, Draw]:
         mass = float(model.body_subtreemass[model.body(robot.base).id])
         found["drag"] = lambda rng: _round_to_three_digits(severity * mass * rng.uniform(0.6, 2.0))
         found["cable"] = lambda rng: {
-            "force": _round_to_three_digits(severity * 9.81 * mass * rng.uniform(0.03, 0.08)),
+            "force": _round_to_three_digits(severity * MODEL_GRAVITY * mass * rng.uniform(0.03, 0.08)),
             "slack": _round_to_three_digits(rng.uniform(0.0, 0.05 if is_rotorcraft(robot) else 0.3)),
         }
         if robot.feet:
