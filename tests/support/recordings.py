@@ -14,9 +14,10 @@ from isthmus.data.contract import AffineFeedback, Signal
 from isthmus.data.episode import Episode
 from isthmus.data.mcap.writer import write_episode
 from isthmus.deploy.controller import Controller, Manifest, save_controller, unpack_controller
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.segments import cut
 from isthmus.real2sim.prepare.tracks import to_tracks
-from isthmus.real2sim.residual.residual import Components, ParameterResidual
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin
 from isthmus.sim.reality import Reality

@@ -20,7 +20,8 @@ from isthmus.core.errors import BadInput, unknown_name
 from isthmus.core.files import check_writable
 
 if TYPE_CHECKING:
-    from isthmus.real2sim.identify.identification import PredictionErrors, PreparedSegments
+    from isthmus.real2sim.identify.identification import PreparedSegments
+    from isthmus.real2sim.residual.prediction_errors import PredictionErrors
     from isthmus.sim.robot import Robot
     from isthmus.world import Belief
 
@@ -224,7 +225,7 @@ def _overall_errors(parts: PreparedSegments, robot: Robot) -> tuple[float, float
 
 
 def _prediction_errors(parts: PreparedSegments, robot: Robot) -> tuple[PredictionErrors, PredictionErrors]:
-    from isthmus.real2sim.identify.identification import prediction_errors
+    from isthmus.real2sim.residual.prediction_errors import prediction_errors
 
     assert parts.held_out is not None
     e = robot.prior.median()

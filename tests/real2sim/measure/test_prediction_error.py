@@ -28,10 +28,10 @@ from isthmus.real2sim.measure.prediction_error import (
     measure_prediction_error,
 )
 from isthmus.real2sim.measure.predictor import Predictor, warm_up_ticks
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import cut
 from isthmus.real2sim.prepare.tracks import to_tracks
-from isthmus.real2sim.residual.residual import Components
 from isthmus.robots import get_robot
 from isthmus.sim.simulate_recording import random_multisine, record_targets
 from isthmus.world import Belief

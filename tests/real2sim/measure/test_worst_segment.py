@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from isthmus.real2sim.measure.worst_prediction import SHOWN_SECONDS, worst_segment
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.tracks import Track, to_tracks
-from isthmus.real2sim.residual.residual import Components
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulate_recording import random_multisine, record_targets

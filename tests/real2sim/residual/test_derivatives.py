@@ -9,9 +9,10 @@ import mujoco
 import numpy as np
 import pytest
 
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.segments import Segments, past_target_ticks
-from isthmus.real2sim.residual.gauss_newton import NormalEquations
-from isthmus.real2sim.residual.residual import Components, Linearization, ParameterResidual
+from isthmus.real2sim.residual.normal_equations import Linearization, NormalEquations
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.robots.pendulum import GRAVITY_TORQUE, INERTIA, LENGTH
 from isthmus.sim.engines.mujoco.tangent import dof_of

@@ -14,7 +14,7 @@ from isthmus.core.errors import BadInput
 from isthmus.data.mcap.writer import write_episode
 from isthmus.real2sim.identify.identification import PreparedSegments, prepare_segments
 from isthmus.real2sim.identify.missing_physics import fit_ground, ground_parameters
-from isthmus.real2sim.identify.motor_laws import extend_space
+from isthmus.real2sim.residual.prior import extend_space
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin
 from isthmus.sim.physics.ground import CompliantGround, ground_from_sink_depth, hardest_stable_ground, is_legged

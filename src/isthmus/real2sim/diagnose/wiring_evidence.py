@@ -23,12 +23,13 @@ from isthmus.core.units import conversion_factor
 from isthmus.data.contract import Contract, Signal
 from isthmus.real2sim.diagnose.baseline import EvidenceBaseline
 from isthmus.real2sim.diagnose.baseline_fit import fit_parameters
-from isthmus.real2sim.identify.identification import squared_errors
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.kinematics import body_signals
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.real2sim.residual.residual import Components, settle_ticks
+from isthmus.real2sim.residual.prediction_errors import squared_errors
+from isthmus.real2sim.residual.residual import settle_ticks
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 

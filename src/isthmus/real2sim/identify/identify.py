@@ -18,11 +18,13 @@ from isthmus.core.plain import to_plain
 from isthmus.core.progress import Progress, silent
 from isthmus.core.results import Result
 from isthmus.data.mcap.reader import read_episode
-from isthmus.real2sim.identify.fit import free_parameters, noise_by_signal, noise_parameters, posterior_belief
+from isthmus.real2sim.identify.fit import noise_by_signal, posterior_belief
 from isthmus.real2sim.identify.global_restart import RestartPolicy
-from isthmus.real2sim.identify.identification import Identification, PosteriorKind, PredictionErrors, fit_recordings
+from isthmus.real2sim.identify.identification import Identification, PosteriorKind, fit_recordings
 from isthmus.real2sim.identify.motor_law_files import belief_with_delay, load_law_onto
 from isthmus.real2sim.recordings import Recordings, check_recordings, load_recordings
+from isthmus.real2sim.residual.prediction_errors import PredictionErrors
+from isthmus.real2sim.residual.prior import free_parameters, noise_parameters
 from isthmus.real2sim.result_parts import (
     INTERVAL_LEVEL,
     ErrorChange,

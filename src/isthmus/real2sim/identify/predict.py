@@ -16,11 +16,12 @@ import numpy as np
 from isthmus.core.progress import Progress, silent, sub_progress
 from isthmus.core.results import Result
 from isthmus.core.statistics import Estimate
-from isthmus.real2sim.identify.identification import prepare_segments, squared_errors
+from isthmus.real2sim.identify.identification import prepare_segments
 from isthmus.real2sim.measure.bootstrap import CONFIDENCE_LEVEL, Interval
 from isthmus.real2sim.measure.prediction_error import measure_prediction_error
 from isthmus.real2sim.prepare.segments import Segments
 from isthmus.real2sim.recordings import Recordings, check_recordings, load_recordings
+from isthmus.real2sim.residual.prediction_errors import squared_errors
 from isthmus.real2sim.result_parts import FindingRecord, check_not_negative, finding_records
 from isthmus.robots.dynamics import load_twin, resolve_robot
 from isthmus.robots.twin import Twin

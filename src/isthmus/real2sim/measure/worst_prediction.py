@@ -17,6 +17,7 @@ import numpy as np
 
 from isthmus.core.errors import BadInput
 from isthmus.real2sim.measure.predictor import Predictor, warm_up_ticks
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.savitzky_golay import SG_HALF_TICKS
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.state_from_signals import (
@@ -28,7 +29,7 @@ from isthmus.real2sim.prepare.state_from_signals import (
 )
 from isthmus.real2sim.prepare.tracks import Track
 from isthmus.real2sim.residual.estimators import needs_observer
-from isthmus.real2sim.residual.residual import Components, ParameterResidual
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
 
