@@ -14,11 +14,12 @@ from isthmus.data.contract import Contract
 from isthmus.data.episode import Episode
 from isthmus.data.mcap.writer import read_episode
 from isthmus.deploy.command_schedule import CommandSchedule
-from isthmus.deploy.controller import Controller, Manifest
 from isthmus.deploy.links.in_process import InProcessLink, RobotBody
 from isthmus.deploy.links.link import Command, Identity, Packet
+from isthmus.deploy.manifest import Manifest
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.deploy.preflight import Check, preflight
-from isthmus.deploy.runtime import RunResult
+from isthmus.deploy.run_result import RunResult
 from isthmus.learn.policies import export
 from isthmus.learn.policies.actor import Actor, ActorSpec
 from isthmus.learn.runs import Run, RunConfig
@@ -41,8 +42,8 @@ class Made:
     manifest: Manifest
 
     @property
-    def controller(self) -> Controller:
-        return Controller(self.manifest, self.onnx)
+    def controller(self) -> OnnxController:
+        return OnnxController(self.manifest, self.onnx)
 
 
 def make(task: Task, prepare: Callable[[Actor], None] = lambda actor: None, mirrored: bool = True) -> Made:
