@@ -132,7 +132,7 @@ def by_hand(residual: ParameterResidual, e: np.ndarray) -> tuple[np.ndarray, np.
     robot, space = residual.robot, residual.robot.space
     value = dict(zip(space.names, e, strict=True))
     h, load = float(robot.model.opt.timestep), value["payload"]
-    dI, dG = LENGTH**2 + 0.4 * robot.payload_radius**2, 9.81 * LENGTH
+    dI, dG = LENGTH**2 + 0.4 * robot.morphology.payload.radius**2, 9.81 * LENGTH
     inertia, gravity = INERTIA + load * dI, GRAVITY_TORQUE + load * dG
     u = residual.space.unit(e[residual.parameter_columns])
     chain = (residual.space.high - residual.space.low) * u * (1.0 - u)

@@ -93,12 +93,12 @@ def _training_simulator(history: LoopHistory, robot: Robot, attempt: Attempt) ->
 
 def motion_section(robot: Robot, replays: Sequence[ControllerReplay]) -> str:
     """Recordings of the first and the last policy, side by side."""
-    drawn = solid_scene(robot.model, robot.base)
+    drawn = solid_scene(robot.model, robot.morphology.base)
     motions = [m for m in (_recorded_motion(x, robot, drawn) for x in replays) if m is not None]
     if not motions or not drawn.framed_solids:
         return ""
     caption = "Recordings of the robot, as its sensors tell them, from when the policy took over."
-    if robot.feet:
+    if robot.morphology.feet:
         caption += " Nothing measures where a walking robot is: its place is worked out from the feet on the ground."
     return player_html(motions, caption)
 
