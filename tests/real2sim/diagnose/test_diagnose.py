@@ -38,12 +38,14 @@ from isthmus.real2sim.measure.controller_replay import ControllerReplay, replay_
 from isthmus.real2sim.measure.measure import measure
 from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.real2sim.prepare.tracks import Track, to_tracks
+from isthmus.real2sim.residual.prior import free_parameters, gaussian_prior
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality
 from isthmus.sim.reality.simulation import RealSimulation
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulate_recording import random_multisine, record_engine, record_targets
 from isthmus.tasks.catalogue import get_task
+from isthmus.world.factors import Normal
 from support.recordings import following
 
 PENDULUM = get_robot("pendulum")
@@ -415,3 +417,12 @@ def test_numbers_inside_the_belief_explain_a_world_of_the_belief():
     nothing = at.laplace.explain().evidence
     assert max(at.laplace.explain(b).evidence - nothing for b in at.laplace.hypotheses) < 4.0
     assert at.laplace.explain(allow_outside=True).evidence - nothing < 4.0
+
+
+def test_a_twins_normal_belief_has_causes_too(player):
+    """A normal belief has no ends: nothing is outside of it, and everything else can still be the cause."""
+    prior = gaussian_prior(PENDULUM.prior, PENDULUM.space.subset(free_parameters(PENDULUM, PENDULUM.prior)))
+    normal = Normal(prior.space.names, tuple(prior.mean), tuple(map(tuple, np.diag(prior.std**2))))
+    found = gather_evidence(PENDULUM, player, [real(player, sensors={"joint_vel_scale": 1.2})], PENDULUM.prior.replace(normal))
+    assert rank_causes(found).cause == "sensor"
+    assert not [x for x in found.explanations if x.cause == "outside"]
