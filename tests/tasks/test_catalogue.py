@@ -107,7 +107,7 @@ def test_an_arm_of_a_stranger_reaches_without_python(tmp_path):
     # Commands are inside what two links of 0.55 m about (0, 0, 0.5) reach.
     for corner in (low, high):
         assert np.linalg.norm(corner - [0, 0, 0.5]) < 0.58
-    expected = env.sim.batch.bind("site_xpos")[:, env.sim.model.site("tip").id]
+    expected = env.sim.engine.array("site_xpos")[:, env.sim.model.site("tip").id]
     np.testing.assert_allclose(s.end_effector_pos[:, 0], expected, atol=1e-6)
 
 

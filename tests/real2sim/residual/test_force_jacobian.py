@@ -13,6 +13,7 @@ from isthmus.real2sim.residual import force_derivatives
 from isthmus.real2sim.residual.force_derivatives import force_jacobian
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
+from isthmus.sim.engines.batch.engine import BatchEngines
 from isthmus.sim.physics.ground import ground_from_sink_depth
 from isthmus.sim.physics.unit_physics import UnitPhysics
 from isthmus.sim.robot import Robot
@@ -70,7 +71,7 @@ def test_what_a_sensor_of_the_model_felt_is_that_of_its_own_world_however_late_i
     robot = feeling()
     e = robot.space.nominal.copy()
     e[robot.space.index("sensor_delay")] = 0.02
-    engines = [Simulation(robot, n, threads=1, native_motor_law=compiled) for n in (1, 3)]
+    engines = [Simulation(robot, n, threads=1, engine=BatchEngines(native_motor_law=compiled)) for n in (1, 3)]
     for engine in engines:
         engine.apply(np.tile(e, (engine.n, 1)), engine.all_ids)
         engine.reset(engine.all_ids, np.linspace(0.3, 2.0, engine.n)[:, None], np.zeros((engine.n, 1)))
@@ -102,7 +103,7 @@ def test_a_copy_that_begins_with_its_push_is_one_that_was_pushed_on_the_way(robo
         for i, dof in enumerate(dofs):
             row = PUSH * (np.arange(residual.robot.model.nv) == dof)
             push = lambda engine, t, at=tick, row=row: np.tile(row * (t == at), (2, 1))
-            there = residual.simulate(np.tile(e, (2, 1)), xi, segments.measured, push)
+            there = residual.simulate(np.tile(e, (2, 1)), xi, push)
             whole = (residual.error(there, segments.measured, residual.seen) - alone) / PUSH
             assert not residual.settle_ticks <= tick < segments.ticks - 1 or np.abs(whole).max() > 1e-3
             assert np.allclose(found[..., tick, i], whole, rtol=1e-5, atol=1e-5 * max(1.0, np.abs(whole).max()))
@@ -131,7 +132,7 @@ def test_what_a_sensor_of_the_model_felt_survives_a_checkpoint(compiled):
     robot = feeling()
     e = robot.space.nominal.copy()
     e[robot.space.index("sensor_delay")] = 0.02
-    one, other = (Simulation(robot, 3, threads=1, native_motor_law=compiled) for _ in range(2))
+    one, other = (Simulation(robot, 3, threads=1, engine=BatchEngines(native_motor_law=compiled)) for _ in range(2))
     one.apply(np.tile(e, (3, 1)), one.all_ids)
     one.reset(one.all_ids, np.linspace(0.3, 2.0, 3)[:, None], np.zeros((3, 1)))
     for _ in range(5):
