@@ -31,18 +31,23 @@ PLUGINS = Registry("tasks")
 
 def get_task(name: str, overrides: Mapping[str, float | str] | None = None) -> Task:
     """The task of this name; `overrides` replaces numbers of its skill's settings."""
+    if name in TASKS and not overrides:
+        return TASKS[name]()
     if FILE_SPEC.fullmatch(name) or name in PLUGINS:
         return _plugin_task(name)
     plain, given = _split_overrides(name)
     given |= dict(overrides or {})
     full = plain + (":" + ",".join(f"{key}={value}" for key, value in given.items()) if given else "")
     if plain in PRESETS:
-        preset = PRESETS[plain]
-        robot, skill, settings, variant = preset.robot(), preset.skill, preset.settings, preset.variant
-    else:
-        robot, skill = _robot_and_skill(plain)
-        settings, variant = skill.settings(robot), lambda task: task
-    return variant(skill.task(full, robot, override(settings, given, f"the skill {skill.name}") if given else settings))
+        return _preset_task(plain, full, given)
+    robot, skill = _robot_and_skill(plain)
+    return skill.task(full, robot, override(skill.settings(robot), given, f"the skill {skill.name}"))
+
+
+def _preset_task(name: str, full_name: str, given: Mapping[str, float | str]) -> Task:
+    preset = PRESETS[name]
+    settings = override(preset.settings, given, f"the skill {preset.skill.name}")
+    return preset.variant(preset.skill.task(full_name, preset.robot(), settings))
 
 
 def skills_of(robot: Robot) -> dict[str, str | None]:
@@ -91,5 +96,5 @@ def _plugin_task(name: str) -> Task:
     return replace(task, name=name)
 
 
-TASKS: dict[str, Callable[[], Task]] = {name: partial(get_task, name) for name in PRESETS}
+TASKS: dict[str, Callable[[], Task]] = {name: partial(_preset_task, name, name, {}) for name in PRESETS}
 """Tasks that come with Isthmus and have measured settings."""
