@@ -71,10 +71,10 @@ def turned(s: State, yaw: float) -> State:
 
 def mirrored(s: State) -> State:
     """The same scene in a mirror along the robot's middle plane."""
-    assert GO1.mirror is not None
-    joints = reflection([(list(JOINTS), "joint_pos")], GO1.mirror)
+    assert GO1.morphology.mirror is not None
+    joints = reflection([(list(JOINTS), "joint_pos")], GO1.morphology.mirror)
     joint = lambda x: x[:, joints.order] * torch.tensor(joints.signs)
-    legs = list(reflection([(list(LEGS), "feet")], GO1.mirror).order)
+    legs = list(reflection([(list(LEGS), "feet")], GO1.morphology.mirror).order)
     y = torch.tensor([1.0, -1.0, 1.0])
     qpos = torch.cat([s.qpos[:, :3] * y, s.quat * torch.tensor([1.0, -1, 1, -1]), joint(s.qpos[:, 7:])], dim=1)
     qvel = torch.cat([s.qvel[:, :3] * y, s.qvel[:, 3:6] * -y, joint(s.qvel[:, 6:])], dim=1)

@@ -27,7 +27,8 @@ import numpy as np
 from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.data.contract import AffineFeedback, Contract, Safety, Signal, vector_signal
 from isthmus.robots.parameters import delays, factor, offset, space_and_prior, vary
-from isthmus.sim.robot import Mirror, MotorParams, Robot
+from isthmus.sim.morphology import Mirror, Morphology, PayloadMount, Root, Rotor
+from isthmus.sim.robot import MotorParams, Robot
 
 MOTORS = ("m1", "m2", "m3", "m4")
 ROTOR_POSITION_SIGNS = {"m1": (1, -1), "m2": (-1, -1), "m3": (-1, 1), "m4": (1, 1)}
@@ -137,14 +138,19 @@ def crazyflie() -> Robot:
         contract=contract,
         sources={"position": "pos:root", "velocity": "linvel:root", "quat": "quat:root", "gyro": "angvel:root"},
         motors=MotorParams(drive="effort", lag=(MOTOR_LAG,) * 4),
+        morphology=_morphology(),
         space=space,
         prior=prior,
         home=(0.0, 0.0, HOME_HEIGHT, 1.0, 0.0, 0.0, 0.0),
         default=(HOVER_THRUST,) * 4,
         substeps=SUBSTEPS,
-        base="body",
-        payload_at=(0.0, 0.0, -0.01),
-        payload_radius=0.015,
+    )
+
+
+def _morphology() -> Morphology:
+    return Morphology(
+        roots=(Root("body", "root"),),
+        rotors=tuple(Rotor(name, name, YAW_MOMENT_SIGNS[name]) for name in MOTORS),
         mirror=Mirror(
             pairs=(("m1", "m4"), ("m2", "m3")),
             negated=(
@@ -156,6 +162,7 @@ def crazyflie() -> Robot:
                 "e/(com_y|position_bias_y|trim_x|gyro_bias_[xz])",
             ),
         ),
+        payload=PayloadMount(at=(0.0, 0.0, -0.01), radius=0.015),
     )
 
 

@@ -22,7 +22,8 @@ from __future__ import annotations
 from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.data.contract import Contract, Safety, Signal
 from isthmus.robots.parameters import delays, factor, offset, space_and_prior, vary
-from isthmus.sim.robot import Mirror, MotorParams, Robot
+from isthmus.sim.morphology import Mirror, Morphology, Root
+from isthmus.sim.robot import MotorParams, Robot
 
 JOINT = ("hinge",)
 TIMESTEP, SUBSTEPS = 0.005, 4
@@ -102,12 +103,15 @@ def pendulum() -> Robot:
             viscous=(VISCOUS_FRICTION,),
             lag=(MOTOR_LAG,),
         ),
+        morphology=Morphology(
+            roots=(Root("rod"),),
+            mirror=Mirror(negated=("angle/sin_.*", "joint_vel/.*", "target/.*", "e/(com_x|encoder_offset)")),
+        ),
         space=space,
         prior=prior,
         home=(0.0,),
         default=(0.0,),
         substeps=SUBSTEPS,
-        mirror=Mirror(negated=("angle/sin_.*", "joint_vel/.*", "target/.*", "e/(com_x|encoder_offset)")),
     )
 
 

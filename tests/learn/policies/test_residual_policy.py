@@ -155,7 +155,7 @@ def image(x: torch.Tensor, labels, kind: str, mirror) -> torch.Tensor:
 def test_a_residual_treats_a_mirror_image_as_a_mirror_image(name):
     """The whole actor, base included; on the other side a gait is half a cycle later."""
     task = get_task(name)
-    mirror = task.robot.mirror
+    mirror = task.robot.morphology.mirror
     actor = on_top(name, bases(name)[1], still=False)
     here, there = actor.memory(6), actor.memory(6)
     for key in there:

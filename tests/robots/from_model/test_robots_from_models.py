@@ -92,13 +92,13 @@ def test_every_parameter_changes_the_signals(robot):
 
 def test_nominal_restores_the_model_bit_for_bit(robot):
     engine = Simulation(robot, 2, threads=1)
-    before = engine.batch.get_model(1)
+    before = engine.engine.get_model(1)
     e = robot.prior.sample(np.random.default_rng(1), 2)
     engine.apply(e, engine.all_ids)
-    changed = engine.batch.get_model(1)
+    changed = engine.engine.get_model(1)
     assert any(not np.array_equal(getattr(before, f), getattr(changed, f)) for f in _fields(before))
     engine.apply(np.tile(robot.space.nominal, (2, 1)), engine.all_ids)
-    after = engine.batch.get_model(1)
+    after = engine.engine.get_model(1)
     for f in _fields(before):
         assert np.array_equal(getattr(after, f), getattr(before, f)), f
 
@@ -112,7 +112,7 @@ def test_a_world_in_the_batch_equals_the_same_world_alone(robot):
     engine = Simulation(robot, n, threads=2)
     engine.apply(robot.prior.sample(np.random.default_rng(2), n), engine.all_ids)
     engine.reset(engine.all_ids)
-    alone = [(engine.batch.get_model(i), engine.batch.get_data(i)) for i in range(n)]
+    alone = [(engine.engine.get_model(i), engine.engine.get_data(i)) for i in range(n)]
     for target in wander(robot, 5):
         engine.step(np.tile(target, (n, 1)))
         for i, (model, data) in enumerate(alone):
@@ -134,7 +134,7 @@ def test_the_ground_has_the_friction_that_was_set():
     engine.reset(engine.all_ids)
     for _ in range(10):
         engine.step(np.array(robot.default)[None])
-    model, data = engine.batch.get_model(0), engine.batch.get_data(0)
+    model, data = engine.engine.get_model(0), engine.engine.get_data(0)
     mujoco.mj_forward(model, data)
     floor = model.geom("floor").id
     ground = [c.friction[0] for c in data.contact if floor in c.geom]
@@ -181,13 +181,13 @@ prior = [-9.9, -9.7]
 
     engine = Simulation(robot, 2, threads=1)
     engine.apply(np.stack([robot.space.nominal, robot.space.vector({"gravity": -9.0})]), engine.all_ids)
-    assert engine.batch.get_model(1).opt.gravity[2] == -9.0
+    assert engine.engine.get_model(1).opt.gravity[2] == -9.0
     engine.reset(engine.all_ids)
     for _ in range(150):
         engine.step(np.tile(robot.default, (2, 1)))
     assert engine.qpos[0, 2] > 0.22, "it stands"
     weight = robot.model.body_subtreemass[1] * 9.81
-    feet = [robot.model.sensor(f"{f}_contact").adr[0] for f in robot.feet]
+    feet = [robot.model.sensor(f"{f}_contact").adr[0] for f in robot.morphology.foot_geoms]
     carried = sum(np.linalg.norm(engine.sensordata[0, a + 1 : a + 4]) for a in feet)
     assert carried == pytest.approx(weight, rel=0.05), "the feet carry it"
 
@@ -217,10 +217,10 @@ def test_an_urdf_hangs_stands_or_floats(tmp_path):
     assert robot.motors.drive == "effort"
     assert robot.motors.torque_limit == (8.0, 4.0)
     assert robot.contract.target.high == (8.0, 4.0)
-    assert robot.base == ""
+    assert robot.morphology.base == ""
     assert "ground_friction" not in robot.space.names
     engine = Simulation(robot, 1, threads=1)
-    model, data = engine.batch.get_model(0), engine.batch.get_data(0)
+    model, data = engine.engine.get_model(0), engine.engine.get_data(0)
     data.qpos[:] = engine.qpos[0] = [0.5, 0.4]
     mujoco.mj_forward(model, data)
     hold = data.qfrc_bias.copy()
@@ -231,7 +231,7 @@ def test_an_urdf_hangs_stands_or_floats(tmp_path):
 
     (tmp_path / "robot.toml").write_text('model = "arm.urdf"\nfloating = true\nkp = 20\nkd = 0.5\n')
     robot = get_robot(str(tmp_path / "robot.toml"))
-    assert robot.base == "base"
+    assert robot.morphology.base == "base"
     assert robot.motors.drive == "position"
     assert "ground_friction" in robot.space.names
     data = mujoco.MjData(robot.model)

@@ -36,7 +36,7 @@ def test_a_push_has_the_impulse_of_its_speed(push_time):
     assert np.abs(f).max() <= d.mass * 0.5 / push_time + 1e-9
 
 
-@pytest.mark.parametrize("name", sorted(name for name, make in ROBOTS.items() if make().base))
+@pytest.mark.parametrize("name", sorted(name for name, make in ROBOTS.items() if make().morphology.base))
 def test_a_push_changes_the_speed_of_a_free_body_by_what_it_promises(name):
     robot = ROBOTS[name]()
     engine = Simulation(robot, 2)
@@ -47,7 +47,7 @@ def test_a_push_changes_the_speed_of_a_free_body_by_what_it_promises(name):
     up = np.array(robot.home)
     up[2] += 3.0
     engine.reset(engine.all_ids, np.tile(up, (2, 1)))
-    model, base = engine.model, engine.model.body(robot.base).id
+    model, base = engine.model, engine.model.body(robot.morphology.base).id
     d = DisturbanceProcess(2, float(model.body_subtreemass[base]), engine.tick, np.random.default_rng(0))
     d.start_push(np.array([1]), np.array([[0.4, -0.2, 0.0]]))
     for _ in range(12):
@@ -55,7 +55,7 @@ def test_a_push_changes_the_speed_of_a_free_body_by_what_it_promises(name):
         engine.step(np.tile(robot.default, (2, 1)))
     speed = []
     for i in range(2):
-        world, data = engine.batch.get_model(i), engine.batch.get_data(i)
+        world, data = engine.engine.get_model(i), engine.engine.get_data(i)
         mujoco.mj_forward(world, data)
         mujoco.mj_subtreeVel(world, data)
         speed.append(data.subtree_linvel[base].copy())

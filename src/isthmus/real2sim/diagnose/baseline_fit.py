@@ -94,10 +94,10 @@ def fit_parameters(
     `quick` stops early: if a mistake is undone, what needs more is not right. A robot that is not followed may need `further`.
     """
     sigma, skip = noise_floor(tracks, Components(robot.contract)), settle_ticks(robot)
-    pieces = OBSERVER_MAX_SEGMENTS if robot.feet else MAX_SEGMENTS
+    pieces = OBSERVER_MAX_SEGMENTS if robot.morphology.feet else MAX_SEGMENTS
     if not ticks:
         ticks = choose_horizon(tracks, robot, sigma, belief.median(), threads)
-        ticks = ticks if robot.feet else min(ticks, skip + MAX_PREDICTED_TICKS)
+        ticks = ticks if robot.morphology.feet else min(ticks, skip + MAX_PREDICTED_TICKS)
     residual = ParameterResidual(
         robot, cut(tracks, robot, ticks, ticks - skip).evenly(pieces), sigma, free_parameters(robot, belief), threads
     )

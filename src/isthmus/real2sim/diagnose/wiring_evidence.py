@@ -92,7 +92,7 @@ def remapping_evidence(robot: Robot, tracks: Sequence[Track], e: np.ndarray, thr
     ]
     for group in groups:
         scores[group] = _negative_log_likelihoods(robot, [cases[i][1] for i in group], [cases[i][2] for i in group], e, threads)
-    gain = (scores[0] - scores) / (TICK_REDUNDANCY if robot.feet else 1.0)
+    gain = (scores[0] - scores) / (TICK_REDUNDANCY if robot.morphology.feet else 1.0)
     found_so = [RemappingEvidence(m, float(g)) for (m, _, _), g in zip(cases, gain, strict=True)]
     return sorted((u for u in found_so if u.evidence > 0), key=lambda u: -u.evidence)
 
@@ -143,7 +143,7 @@ def refit_best_remappings(
 
 def _short_segments(robot: Robot, tracks: Sequence[Track]) -> Segments:
     skip, longest = settle_ticks(robot), max(len(t) for t in tracks)
-    ticks = max(2, min(2 * SEGMENT_TICKS if robot.feet else SEGMENT_TICKS, longest - skip - 6))
+    ticks = max(2, min(2 * SEGMENT_TICKS if robot.morphology.feet else SEGMENT_TICKS, longest - skip - 6))
     return cut(tracks, robot, skip + ticks, ticks).evenly(SEGMENT_COUNT)
 
 

@@ -95,7 +95,7 @@ def worst_segment(
         time=np.arange(ahead + 1) / rate,
         recorded=measured_states(robot, measured, simulated),
         simulated=simulated,
-        position_from_feet=bool(robot.feet and unmeasured_bases(robot, seen)),
+        position_from_feet=bool(robot.morphology.feet and unmeasured_bases(robot, seen)),
         unmeasured_joints=unmeasured_joints(robot, seen),
     )
 

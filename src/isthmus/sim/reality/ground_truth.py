@@ -15,7 +15,7 @@ class GroundTruth:
         self.sim = sim
         self.events: list[dict[str, Any]] = []
         """What happened to the robot itself."""
-        self._model = sim.batch.get_model(0)
+        self._model = sim.engine.get_model(0)
         self._data = mujoco.MjData(self._model)
         self._native_drive = sim.robot.motors.drive == "native"
 
@@ -26,7 +26,7 @@ class GroundTruth:
         missing = engine.unmodelled_physics
         assert missing is not None
         contacts = self._contacts()
-        feet = {foot: sum(c["force"] for c in contacts if foot in c["geoms"]) for foot in engine.robot.feet}
+        feet = {foot: sum(c["force"] for c in contacts if foot in c["geoms"]) for foot in engine.robot.morphology.foot_geoms}
         return {
             "qpos": engine.qpos[0, :nq].copy(),
             "qvel": engine.qvel[0, :nv].copy(),
@@ -43,10 +43,10 @@ class GroundTruth:
         }
 
     def _contacts(self) -> list[dict[str, Any]]:
-        model, data = self._model, self.sim.batch.get_data(0, self._data)
+        model, data = self._model, self.sim.engine.get_data(0, self._data)
         for field in ("actuator_gainprm", "actuator_biasprm") if self._native_drive else ():
             # The damping mode of a robot with servos changes them.
-            getattr(model, field)[:] = self.sim.batch.expand(field)[0]
+            getattr(model, field)[:] = self.sim.engine.field(field)[0]
         mujoco.mj_forward(model, data)
         found, force = [], np.zeros(6)
         for i in range(data.ncon):
@@ -60,8 +60,8 @@ class GroundTruth:
     def _fallen(self, contacts: list[dict[str, Any]]) -> bool:
         """Tilted beyond what the contract calls safe, or lying on its base."""
         robot = self.sim.robot
-        if not robot.base:
+        if not robot.morphology.base:
             return False
-        upright = float(self._data.body(robot.base).xmat[8])
+        upright = float(self._data.body(robot.morphology.base).xmat[8])
         tilted = robot.contract.safety.tilt > 0 and upright < np.cos(robot.contract.safety.tilt)
-        return bool(tilted or any(robot.base in c["bodies"] for c in contacts))
+        return bool(tilted or any(robot.morphology.base in c["bodies"] for c in contacts))

@@ -14,9 +14,9 @@ from isthmus.data.mcap.reader import read_episode
 from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.pipeline.evidence import Attempt, LoopHistory
 from isthmus.real2sim.measure.closed_loop import ControlledStretch, Rollouts, controlled_stretches, resimulate
+from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.real2sim.prepare.savitzky_golay import SG_HALF_TICKS
 from isthmus.real2sim.prepare.state_from_signals import measured_states
-from isthmus.real2sim.prepare.tracks import to_tracks
 from isthmus.robots.twin import Twin
 from isthmus.sim.robot import Robot
 from isthmus.studio.figures.axes import Line, line_chart
@@ -61,7 +61,9 @@ def replay_attempt(
     try:
         unit, belief = _training_simulator(history, robot, attempt)
         controller, episodes = OnnxController.load(attempt.controller), [read_episode(p) for p in attempt.recordings]
-        found = controlled_stretches(unit, controller, episodes, to_tracks(episodes, unit.contract, 1.0 / unit.contract.rate))
+        prepared = prepare(unit, episodes)
+        unit = prepared.robot
+        found = controlled_stretches(unit, controller, prepared.episodes, prepared.tracks)
     except BadInput:
         return None
     if not found:
@@ -93,22 +95,23 @@ def _training_simulator(history: LoopHistory, robot: Robot, attempt: Attempt) ->
 
 def motion_section(robot: Robot, replays: Sequence[ControllerReplay]) -> str:
     """Recordings of the first and the last policy, side by side."""
-    drawn = solid_scene(robot.model, robot.base)
+    drawn = solid_scene(robot.model, robot.morphology.base)
     motions = [m for m in (_recorded_motion(x, robot, drawn) for x in replays) if m is not None]
     if not motions or not drawn.framed_solids:
         return ""
     caption = "Recordings of the robot, as its sensors tell them, from when the policy took over."
-    if robot.feet:
+    if robot.morphology.feet:
         caption += " Nothing measures where a walking robot is: its place is worked out from the feet on the ground."
     return player_html(motions, caption)
 
 
 def _recorded_motion(replay: ControllerReplay, robot: Robot, drawn: Any) -> Motion | None:
-    ticks = min(len(replay.stretch), round(SECONDS_SHOWN * robot.contract.rate)) - 2 * SG_HALF_TICKS
+    rated = replay.robot  # at the rate of the recording
+    ticks = min(len(replay.stretch), round(SECONDS_SHOWN * rated.contract.rate)) - 2 * SG_HALF_TICKS
     if ticks < 2:
         return None
     home = np.tile(np.array(robot.home), (ticks, 1))
-    qpos = measured_states(robot, replay.stretch.measured[: ticks + 2 * SG_HALF_TICKS], home)
+    qpos = measured_states(rated, replay.stretch.measured[: ticks + 2 * SG_HALF_TICKS], home)
     return motion_from_states(replay.name, drawn, robot.model, replay.time[SG_HALF_TICKS : SG_HALF_TICKS + ticks], qpos)
 
 

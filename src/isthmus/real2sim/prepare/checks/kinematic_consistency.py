@@ -241,7 +241,7 @@ def _target_findings(view: TrackView, consistent_joints: set[str], refused: set[
             continue
         if (
             verdict.kind == "sign"
-            and view.robot.feet
+            and view.robot.morphology.feet
             and labels <= consistent_joints
             and not _at_mirrored_target(view, verdict.columns)
         ):
