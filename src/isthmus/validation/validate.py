@@ -71,13 +71,13 @@ def validate(
     *,
     on: Path | str = "",
     link: str = "",
-    results: Path | None = None,
+    results: Path | str | None = None,
     protocol: Path | str = "",
     stages: tuple[str, ...] = (),
     seed: int = 0,
     sim_worlds: int = 1000,
     run_all: bool = False,
-    record: Path | None = None,
+    record: Path | str | None = None,
     speed: float = 1.0,
     operator: Operator | None = None,
     stopping: Callable[[], str] = never,
@@ -91,6 +91,7 @@ def validate(
     50) serve as control variates, `record` is a folder for a recording of each trial, and `operator` is asked (by default
     nobody is). `run_all` goes on after a stage that does not pass, in simulation only.
     """
+    results, record = Path(results) if results else None, Path(record) if record else None
     _check_options(link, results, seed, sim_worlds, run_all, record)
     setup = set_up_test(controller, on, protocol, stages)
     found: list[StageResult] = []
