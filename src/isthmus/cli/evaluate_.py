@@ -16,7 +16,7 @@ import tyro
 
 from isthmus.cli import render
 from isthmus.cli.evaluation_episodes import check_episode_list_path, write_episodes
-from isthmus.cli.option_assignments import parse_assignments
+from isthmus.cli.options import parse_assignments
 from isthmus.core.errors import BadInput
 from isthmus.core.files import check_writable
 from isthmus.robots.dynamics import resolve_dynamics

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import tyro
 
 from isthmus.cli import render
-from isthmus.cli.option_checks import check_not_negative
+from isthmus.cli.options import check_not_negative
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.robots.dynamics import resolve_dynamics
 

@@ -34,7 +34,7 @@ def test_a_list_is_answered_as_it_was_written(tmp_path):
     n, rate, score = one(store, "select count(*), avg(success), avg(score) from episodes where source = 'sim'")
     assert (n, rate) == (N, pytest.approx(c["success"].mean()))
     assert score == pytest.approx(np.nanmean(c["score"]))
-    back = store.query("select e['payload'], e.friction, metrics.power, score from episodes order by world").rows
+    back = store.select("select e['payload'], e.friction, metrics.power, score from episodes order by world").rows
     found = np.array([[np.nan if v is None else v for v in row] for row in back])
     wanted = np.stack([c["e.payload"], c["e.friction"], c["metrics.power"], c["score"]], axis=1)
     np.testing.assert_array_equal(found, wanted)
@@ -75,10 +75,10 @@ def test_robots_with_other_numbers_share_a_table_and_a_name_that_none_has_is_an_
     assert store.add([path]).problems == []
     worlds(tmp_path / "b.parquet", 3)
     store.add([tmp_path / "b.parquet"])
-    rows = store.query("select robot, e.mass, e.wind, e['odd \" name'] from episodes where robot < 'd' order by 1").rows
+    rows = store.select("select robot, e.mass, e.wind, e['odd \" name'] from episodes where robot < 'd' order by 1").rows
     assert rows == [("a", 2.0, None, 1.0), ("b", None, 3.0, None), ("c", None, None, None)]
     with pytest.raises(BadInput, match="payloud"):
-        store.query("select e.payloud from episodes")
+        store.select("select e.payloud from episodes")
     path.write_text('{"e": {"Mass": 2}}\n')
     with pytest.raises(BadInput, match=r"e\.Mass .* as e\.mass"):
         store.add([path])
@@ -182,7 +182,7 @@ def test_writers_at_once_lose_nothing_and_double_nothing(tmp_path):
     assert [p.wait() for p in running] == [0, 0]
     store = Store.open(tmp_path / "store")
     whole(store)
-    assert store.query("select seed, count(*) from episodes group by 1 order by 1").rows == [(0, N), (1, N), (2, N)]
+    assert store.select("select seed, count(*) from episodes group by 1 order by 1").rows == [(0, N), (1, N), (2, N)]
 
 
 # Labels -----------------------------------------------------------------------------------------------------------

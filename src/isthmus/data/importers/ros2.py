@@ -8,7 +8,8 @@ from pathlib import Path
 from mcap.records import Channel, Schema
 
 from isthmus.core.errors import BadInput
-from isthmus.data.importers.columns import Progress, Table, silent, table_from_topics
+from isthmus.core.progress import Progress, silent
+from isthmus.data.importers.columns import Table, table_from_topics
 from isthmus.data.importers.mcap import MessageCollector, read_mcap
 
 MAX_BYTES = 16 * 2**30
