@@ -137,7 +137,7 @@ def test_every_example_of_the_help_has_a_line_of_its_own(capsys):
 )
 def test_bad_input_is_one_sentence_before_anything_is_simulated(capsys, tiny, tmp_path, monkeypatch, options, hint):
     monkeypatch.chdir(tmp_path)
-    for module, name in ((compare, "evaluate"), (recovery, "record_trace")):
+    for module, name in ((compare, "run_episodes"), (recovery, "record_trace")):
         monkeypatch.setattr(module, name, lambda *args: pytest.fail("simulated"))
     (tmp_path / "empty").mkdir()
     (tmp_path / "folder.json").mkdir()

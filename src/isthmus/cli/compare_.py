@@ -125,7 +125,7 @@ def run(args: Args) -> int:
         return [*_write_files(report, *where), *lists]
 
     if args.json:
-        return emit_with_files(report.to_dict(), write)
+        return emit_with_files(report, write)
     from isthmus.cli import comparison_tables
 
     try:
@@ -138,12 +138,12 @@ def run(args: Args) -> int:
     return 0
 
 
-def emit_with_files(found: dict[str, Any], write: Callable[[], list[Path]]) -> int:
-    """Write files and print one JSON object, which holds everything also where a file cannot be written."""
+def emit_with_files(result: Any, write: Callable[[], list[Path]]) -> int:
+    """Write files and print the result as JSON, which holds everything also where a file cannot be written."""
     try:
-        render.emit(found | {"files": [str(file) for file in write()]})
+        render.emit(result.to_dict() | {"files": [str(file) for file in write()]})
     except BadInput as error:
-        render.emit(found | {"files": [], "error": str(error), "exit": 2})
+        render.emit(result.to_dict() | {"files": [], "error": str(error), "exit": 2})
         print(f"isthmus: {error}", file=sys.stderr)
         return 2
     return 0
@@ -186,7 +186,7 @@ def _progress_parts(bar: render.ProgressBar, weights: list[float]):
     """Reports for consecutive parts of the work, which take times in proportion to their weights."""
     total, begun = sum(weights) or 1.0, 0.0
     for weight in weights:
-        yield lambda f, note, begun=begun, weight=weight: bar.update((begun + f * weight) / total, note)
+        yield lambda f, note="", /, begun=begun, weight=weight: bar.update((begun + f * weight) / total, note)
         begun += weight
 
 
@@ -201,7 +201,7 @@ def _write_episode_lists(files: list[Path], task: Task, entries: list[Contender]
     """Every episode on every ground, as lists for the store."""
     if not files:
         return
-    from isthmus.cli.evaluation_episodes import write_episodes
+    from isthmus.learn.evaluate.evaluate import write_episodes
 
     places = iter(files)
     for ground in grounds:

@@ -1,9 +1,9 @@
-"""The worlds that an option names: a file with a belief, or a twin."""
+"""What describes the dynamics that a verb works with: a belief or a twin, loaded or as a file."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from isthmus.core.errors import BadInput
 
@@ -12,14 +12,23 @@ if TYPE_CHECKING:
     from isthmus.sim.robot import Robot
     from isthmus.world import Belief
 
+Source: TypeAlias = "Belief | Twin | Path | str"
+"""A belief or a twin: as an object, or as the file that holds it."""
 
-def resolve_dynamics(path: Path | None, robot: Robot, default: Belief | None = None) -> tuple[Robot, Belief]:
-    """The robot and what is believed of it: a twin brings its own motors, ground and forces, a belief only numbers."""
+
+def resolve_dynamics(source: Source | None, robot: Robot, default: Belief | None = None) -> tuple[Robot, Belief]:
+    """The robot and the belief over its parameters: a twin brings its own motors, ground and forces, a belief only numbers."""
     from isthmus.robots.twin import Twin, is_twin
     from isthmus.world import Belief, belief_on_space
 
-    if path is None:
+    if source is None:
         return robot, robot.prior if default is None else default
+    if isinstance(source, Belief):
+        return robot, belief_on_space(source, robot.space, "the belief")
+    if isinstance(source, Twin):
+        unit = source.apply_to(robot, "the twin")
+        return unit, unit.prior
+    path = Path(source)
     if is_twin(path):
         unit = Twin.load(path).apply_to(robot, str(path))
         return unit, unit.prior

@@ -258,7 +258,7 @@ def test_a_run_that_did_not_note_its_parent_finds_it_among_the_others(tiny):
 def test_a_fine_tuned_run_notes_what_was_asked_of_the_one_before(tiny, tmp_path):
     from isthmus.learn import runs
     from isthmus.learn.algorithms.finetune import finetune_config
-    from isthmus.learn.methods import TrainingInputs, train
+    from isthmus.learn.training import TrainingInputs, train
 
     start = runs.load(tiny["ppo-1"])
     plan = replace(finetune_config(start, start.task, 0.1), steps=100)

@@ -5,15 +5,16 @@ All meet the same e, starts, commands, pushes and noise; what differs is what th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from isthmus.core.progress import Progress, silent
 from isthmus.core.statistics import Rate
 from isthmus.learn.evaluate.contenders import Contender, config_facts
-from isthmus.learn.evaluate.evaluate import evaluate
+from isthmus.learn.evaluate.evaluate import METRIC_UNITS
+from isthmus.learn.evaluate.rollout import EpisodeTable, run_episodes
 from isthmus.learn.evaluate.statistics import Estimate, GapClosed, estimate, gap_closed, rate_difference, uncertainty_sources
 from isthmus.learn.evaluate.world_sets import ALL_REALITIES, WorldSet, covered_fraction
 from isthmus.learn.runs import Run
@@ -22,18 +23,6 @@ from isthmus.tasks.task import Task
 
 ENERGY_METRICS = ("power", "effort")
 """Metrics that say what it costs, the first that a task has."""
-METRIC_UNITS = {
-    "velocity_error": "m/s",
-    "distance": "m",
-    "angle_error": "rad",
-    "tilt": "rad",
-    "power": "W",
-    "effort": "of hovering",
-}
-"""Of the metrics that are shown."""
-EpisodeTable = dict[str, np.ndarray]
-"""By name: success, failed, score, return, length and metrics, one number per world."""
-ProgressCallback = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -82,7 +71,7 @@ class MethodResult:
 
 
 def evaluate_contenders(
-    task: Task, entries: list[Contender], world_sets: list[WorldSet], report: ProgressCallback
+    task: Task, entries: list[Contender], world_sets: list[WorldSet], progress: Progress
 ) -> dict[str, list[EpisodeTable]]:
     """One episode of every run in every world of every ground: by ground, one table per run."""
     found: dict[str, list[EpisodeTable]] = {}
@@ -91,7 +80,7 @@ def evaluate_contenders(
         for k, entry in enumerate(entries):
             at, note = i * len(entries) + k, f"{ground.name}: {entry.name}"
             found.setdefault(ground.name, []).append(
-                evaluate_contender(task, entry, ground, lambda f, at=at, note=note: report((at + f) / total, note))
+                evaluate_contender(task, entry, ground, lambda f, _="", /, at=at, note=note: progress((at + f) / total, note))
             )
     real = [g.name for g in world_sets if g.reality is not None]
     if len(real) > 1:
@@ -99,14 +88,11 @@ def evaluate_contenders(
     return found
 
 
-def evaluate_contender(
-    task: Task, entry: Contender, world_set: WorldSet, report: Callable[[float], None] = lambda f: None
-) -> EpisodeTable:
+def evaluate_contender(task: Task, entry: Contender, world_set: WorldSet, progress: Progress = silent) -> EpisodeTable:
     """The episodes of one run on one ground."""
-    ran = evaluate(
-        task, entry.actor, world_set.worlds, world_set.seed, world_set.belief, world_set.e, world_set.reality, report
+    rows = run_episodes(
+        task, entry.actor, world_set.worlds, world_set.seed, world_set.belief, world_set.e, world_set.reality, progress
     )
-    rows = ran.episodes
     return rows | {"success": succeeded(rows, task.success_threshold)}
 
 
