@@ -33,7 +33,7 @@ from isthmus.real2sim.drift.score_statistics import (
     score_recordings,
 )
 from isthmus.real2sim.identify.fit import fit, noise_by_signal, posterior_belief
-from isthmus.real2sim.identify.identify import prepare_segments
+from isthmus.real2sim.identify.identification import prepare_segments
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulate_recording import random_multisine, record_targets

@@ -230,7 +230,7 @@ def test_a_recording_that_is_refused_ends_it_with_the_reason(tmp_path):
     robot.diagnose = lambda args: (2, {"error": "the recording is too short."})
     story, _ = lived(tmp_path / "whole", robot)
     assert "too short" in story.stop_reason
-    robot.run = lambda args: (0, {"ended": "guard", "seconds": 0.1, "why": "follow: a leg is 0.5 away"})
+    robot.run = lambda args: (0, {"status": "guard", "seconds": 0.1, "reason": "follow: a leg is 0.5 away"})
     story, _ = lived(tmp_path / "stopped", robot)
     assert "too short" in story.stop_reason
     assert "a leg is 0.5 away" in story.stop_reason

@@ -47,8 +47,8 @@ class Robot:
 
     def run(self, args):
         if self.ended == "preflight":  # no recording
-            return 1, {"ended": "preflight", "why": "rate: no packets"}
-        return 0, {"ended": "done", "seconds": 20.0}
+            return 1, {"status": "refused", "reason": "rate: no packets"}
+        return 0, {"status": "completed", "seconds": 20.0}
 
     def evaluate(self, args):
         return 0, {"success": {**RATE, "rate": self.success}}

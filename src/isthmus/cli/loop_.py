@@ -24,7 +24,7 @@ import tyro
 
 from isthmus.cli import render
 from isthmus.cli.option_checks import check_not_negative
-from isthmus.core.errors import BadInput, unknown_name
+from isthmus.core.errors import BadInput
 
 if TYPE_CHECKING:
     from isthmus.pipeline.evidence import LoopSettings
@@ -141,13 +141,12 @@ def _checked_run(run: Path, task: str) -> str:
 
 def _reality_and_suffix(args: Args, robot: Any) -> tuple[str, str]:
     """The word for a virtual robot's reality, empty for a real one, and what its folder is called after it."""
-    from isthmus.deploy.links import LINKS
+    from isthmus.deploy.links.registry import check_link
     from isthmus.pipeline.evidence import SHIPPED_REALITY
     from isthmus.sim.reality.hidden import HIDDEN_PREFIX, parse_reality
 
     if args.link:
-        if args.link.partition(":")[0] not in LINKS:
-            raise unknown_name("link", args.link, LINKS)
+        check_link(args.link)
         return "", "-" + args.link.replace(":", "-").replace("/", "-")
     if args.reality is not None:
         word = str(args.reality)
@@ -257,8 +256,8 @@ def call_summary(done: CallRecord) -> str:
         case "evaluate":
             return f"success in {_format_rate(r['success'])}"
         case "run":
-            why = f": {r['why']}" if r.get("why") else ""
-            ended = "not started" if r.get("ended") == "preflight" else f"{r.get('ended')} after {r.get('seconds', 0):.1f} s"
+            why = f": {r['reason']}" if r.get("reason") else ""
+            ended = "not started" if r.get("status") == "refused" else f"{r.get('status')} after {r.get('seconds', 0):.1f} s"
             return f"{ended}{why}"
         case "diagnose":
             why, score = r.get("why"), r.get("score")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.learn import runs
@@ -16,10 +16,13 @@ from isthmus.learn.recipes import budget_minutes, recipe
 from isthmus.learn.run_samplers import with_sampler_options
 from isthmus.learn.runs import Run, RunConfig
 from isthmus.learn.training import METHODS, TrainingInputs, make_context
-from isthmus.robots.dynamics import Source, resolve_dynamics
+from isthmus.robots.dynamics import resolve_dynamics
 from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.task import Task
 from isthmus.world import Belief
+
+if TYPE_CHECKING:
+    from isthmus.robots.dynamics import DynamicsSource
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class TrainOptions:
     """Arguments of `train` that say what is trained; see there."""
 
     method: str = "ppo"
-    dynamics: Source | None = None
+    dynamics: DynamicsSource | None = None
     width: float = 1.0
     teacher: Run | Path | str | None = None
     memory: Literal["convolution", "recurrent"] = "recurrent"

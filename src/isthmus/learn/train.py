@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from isthmus.core.errors import BadInput
 from isthmus.core.progress import Progress, silent, sub_progress
@@ -17,9 +17,11 @@ from isthmus.learn.evaluate.evaluate import Evaluation, evaluate_actor
 from isthmus.learn.run_plan import TrainOptions, plan_run
 from isthmus.learn.runs import Run
 from isthmus.learn.training_loop import TrainingProgress, run_training_loop
-from isthmus.robots.dynamics import Source
 from isthmus.tasks.samplers.adr import ParameterRangeReached
 from isthmus.tasks.task import Task
+
+if TYPE_CHECKING:
+    from isthmus.robots.dynamics import DynamicsSource
 
 EVALUATION_WORLDS = 200
 EVALUATION_PROGRESS = 0.97
@@ -51,7 +53,7 @@ def train(
     out: Path | str,
     *,
     method: str = "ppo",
-    dynamics: Source | None = None,
+    dynamics: DynamicsSource | None = None,
     width: float = 1.0,
     teacher: Run | Path | str | None = None,
     memory: Literal["convolution", "recurrent"] = "recurrent",

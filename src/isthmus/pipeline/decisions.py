@@ -20,7 +20,7 @@ from isthmus.pipeline.evidence import Attempt, LoopHistory, LoopSettings, Repair
 from isthmus.pipeline.journal import Call, CallRecord
 from isthmus.pipeline.outcome import parameters_outside_prior
 from isthmus.sim.indexing import drives_joints
-from isthmus.sim.physics.ground import contact_parameters, is_legged
+from isthmus.sim.physics.ground import contact_parameters
 from isthmus.tasks.task import Task
 
 MANUAL_CAUSES = ("wiring", "controller")
@@ -70,7 +70,7 @@ def _record_experiment(
     last, out = history.attempts[-1], folder / f"{round_index}-probe.mcap"
     on = str(known) if known else task.robot.name
     doc, long = "choose the experiment that tells most", ("--seconds", "10")
-    if task.robot.base:
+    if task.robot.morphology.base:
         chosen = yield Call("excite", doc, ("excite", on, "--policy", str(last.run), *long))
         if chosen.failure or not chosen.result.get("commands"):
             return None
@@ -98,7 +98,7 @@ def _learn_unexplained(
     options, tries = task_budget(task.name).horizon_option, ()
     # Without the right ground its friction bends first, and may make up for nearly all of it.
     bent = any(m.name in contact_parameters(task.robot) for m in parameters_outside_prior(identified.result["parameters"]))
-    if is_legged(task.robot) and (bent or (much and not clue)):
+    if task.robot.morphology.legged and (bent or (much and not clue)):
         out = folder / f"{round_index}-ground.twin"
         args = ("residual", str(numbers), *files, "--only", "ground", "-o", str(out), *options)
         done = yield Call("ground", "find out what ground it walks on", args, (out,))

@@ -91,7 +91,7 @@ class Journal:
             raise BadInput(f"{path} is not the record of a step; remove it to have the step carried out again.") from None
         # A force that does not help is an answer without a file.
         there = all(p.exists() for p in call.outputs) or (done.exit_code == 1 and call.arguments[0] == "residual")
-        return done if same and there and not done.failure and done.result.get("ended") != "preflight" else None
+        return done if same and there and not done.failure and done.result.get("status") != "refused" else None
 
     def begin(self, number: int, call: Call) -> bool:
         """Forget this step and all after it; whether this very command was begun before, so that it may go on."""

@@ -128,9 +128,9 @@ def _describe_performance(attempt: Attempt) -> str:
     if not attempt.recordings:
         return (
             "it could not be started on the robot "
-            f"({attempt.run_records[-1].result.get('why') or attempt.run_records[-1].failure})"
+            f"({attempt.run_records[-1].result.get('reason') or attempt.run_records[-1].failure})"
         )
-    ended = [str(d.result.get("why") or d.failure) for d in attempt.run_records if d.exit_code != 0]
+    ended = [str(d.result.get("reason") or d.failure) for d in attempt.run_records if d.exit_code != 0]
     if ended:
         return f"on the robot it ended early ({ended[0]})"
     return f"it ran for {attempt.robot_seconds:.0f} s on the robot to the end"

@@ -238,10 +238,10 @@ def reason_not_repairable(attempt: Attempt) -> str:
     """Why nothing can be repaired after an attempt; empty if something can."""
     if not attempt.recordings:
         last = attempt.run_records[-1]
-        why = last.result.get("why") or last.failure
+        why = last.result.get("reason") or last.failure
         return f"the robot could not be run: {why}"
     if attempt.gap_record is None or attempt.gap_record.failure:
-        ended = next((str(d.result["why"]) for d in attempt.run_records if d.result.get("why")), "")
+        ended = next((str(d.result["reason"]) for d in attempt.run_records if d.result.get("reason")), "")
         stopped = f" The robot had been stopped: {ended}" if ended else ""
         return (
             "the recording cannot be used: "

@@ -14,7 +14,7 @@ from isthmus.real2sim.drift.change_detection import alarm_threshold, change_evid
 from isthmus.real2sim.drift.drift import drift
 from isthmus.real2sim.drift.score_statistics import drift_inputs
 from isthmus.real2sim.identify.fit import noise_by_signal, posterior_belief
-from isthmus.real2sim.identify.identify import identify
+from isthmus.real2sim.identify.identification import fit_recordings
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin
 from isthmus.sim.physics.unit_physics import UnitPhysics
@@ -139,7 +139,7 @@ def test_what_a_fit_left_is_no_change(pendulum, belief, quiet):
 def test_a_twin_that_lacks_play_is_watched_without_alarms(pendulum):
     real = replace(pendulum, unit=UnitPhysics(motors={"backlash": (0.03,)}))
     drawn = [record_targets(real, real.space.vector(TRUE), random_multisine(real, 4.0, seed=i), seed=i) for i in range(14)]
-    found = identify(pendulum, drawn[:2], pendulum.prior, threads=1).fit
+    found = fit_recordings(pendulum, drawn[:2], pendulum.prior, threads=1).fit
     after, left = posterior_belief(pendulum, found, pendulum.prior), noise_by_signal(pendulum, found.noise)
     sensors = [after.median()[pendulum.space.index(f"{name}_noise")] for name in left]
     assert all(s < 0.7 * x for s, x in zip(sensors, left.values(), strict=True))

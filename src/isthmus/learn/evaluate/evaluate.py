@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,13 +19,16 @@ from isthmus.learn import checkpoint, runs
 from isthmus.learn.evaluate.rollout import EpisodeTable, run_episodes
 from isthmus.learn.policies.actor import Actor
 from isthmus.learn.runs import Run
-from isthmus.robots.dynamics import Source, resolve_dynamics
+from isthmus.robots.dynamics import resolve_dynamics
 from isthmus.sim.reality import Reality
 from isthmus.sim.reality.hidden import parse_reality
 from isthmus.tasks.samplers.failures import failing_worlds
 from isthmus.tasks.samplers.sampler import succeeded
 from isthmus.tasks.task import Task
 from isthmus.world import Belief
+
+if TYPE_CHECKING:
+    from isthmus.robots.dynamics import DynamicsSource
 
 METRIC_UNITS = {
     "velocity_error": "m/s",
@@ -79,7 +83,7 @@ def evaluate(
     *,
     worlds: int = 500,
     seed: int = 1000,
-    dynamics: Source | None = None,
+    dynamics: DynamicsSource | None = None,
     reality: Reality | Path | str | None = None,
     nominal: bool = False,
     set: Mapping[str, float] | None = None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -27,9 +27,12 @@ from isthmus.learn.evaluate.ridge import fit_ridge, r_squared
 from isthmus.learn.evaluate.rollout import Decision, rollout
 from isthmus.learn.policies.actor import Actor, Memory
 from isthmus.learn.runs import Run, as_run, load_actor
-from isthmus.robots.dynamics import Source, resolve_dynamics
+from isthmus.robots.dynamics import resolve_dynamics
 from isthmus.tasks.env import Env
 from isthmus.tasks.task import Task
+
+if TYPE_CHECKING:
+    from isthmus.robots.dynamics import DynamicsSource
 
 PROBE_WINDOW = (0.6, 1.0)
 """Part of the episode in which features are taken, at moments evenly spread."""
@@ -155,7 +158,7 @@ def probe(
     run: Run | Path | str,
     *,
     worlds: int = 600,
-    dynamics: Source | None = None,
+    dynamics: DynamicsSource | None = None,
     seed: int = 1000,
     progress: Progress = silent,
 ) -> ProbeResult:

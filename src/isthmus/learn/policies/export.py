@@ -27,7 +27,8 @@ from isthmus.core.files import check_writable, content_hash
 from isthmus.core.progress import Progress, silent
 from isthmus.core.results import Result
 from isthmus.data.contract import Signal
-from isthmus.deploy.controller import Controller, Manifest, save_controller
+from isthmus.deploy.manifest import Manifest
+from isthmus.deploy.onnx_controller import OnnxController, save_controller
 from isthmus.learn.policies.actor import Actor, Memory
 from isthmus.learn.runs import Run, as_run, load_actor
 from isthmus.tasks.env import Env
@@ -146,7 +147,7 @@ def export_actor(run: Run, actor: Actor, path: Path, progress: Progress = silent
         raise BadInput(f"{run.folder} is a teacher: no robot can tell it e. Train a student or rma with it and export that.")
     onnx = graph_bytes(actor)
     manifest = make_manifest(run, actor, onnx)
-    worst = largest_differences(run, actor, Controller(manifest, onnx), progress)
+    worst = largest_differences(run, actor, OnnxController(manifest, onnx), progress)
     for kind, difference in worst.items():
         if not difference <= TOLERANCE:
             raise BadInput(
@@ -158,7 +159,7 @@ def export_actor(run: Run, actor: Actor, path: Path, progress: Progress = silent
 
 
 @torch.no_grad()
-def largest_differences(run: Run, actor: Actor, controller: Controller, progress: Progress = silent) -> dict[str, float]:
+def largest_differences(run: Run, actor: Actor, controller: OnnxController, progress: Progress = silent) -> dict[str, float]:
     """Largest difference between module and graph, targets and memory, per kind of signals."""
     controller.reset()
     start = [_difference(controller.memory[k], v.numpy()) for k, v in actor.memory(1).items()]

@@ -17,10 +17,10 @@ from typing import Literal
 
 import numpy as np
 
-from isthmus.real2sim.identify.fit import Fit, fit, free_parameters
+from isthmus.real2sim.identify.fit import Fit, fit
 from isthmus.real2sim.prepare.segments import Segments
 from isthmus.real2sim.residual.gauss_newton import FIRST_DERIVATIVE_STEP
-from isthmus.real2sim.residual.prior import gaussian_prior
+from isthmus.real2sim.residual.prior import free_parameters, gaussian_prior
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.real2sim.residual.segment_starts import solve_starts
 from isthmus.sim.robot import Robot
@@ -80,12 +80,12 @@ def fit_with_restart(
 ) -> tuple[Fit, RestartResult | None]:
     """The fit from the middle of the belief or, where that leaves too much, from where a search ends, if that is better."""
     names = free_parameters(robot, belief) if names is None else tuple(names)
-    sure = lambda share, note="", /: progress("how sure", share)  # noqa: E731
+    sure = lambda share, note="", /: progress("covariance", share)  # noqa: E731
     first = fit(robot, segments, belief, noise, names, threads=threads, report=report, covariance_report=sure)
     over = unexplained_noise_ratio(first, noise)
     if policy == "never" or (policy == "auto" and not over > RESTART_NOISE_RATIO):
         return first, None
-    told = lambda share, note="", /: progress("searching", share)  # noqa: E731
+    told = lambda share, note="", /: progress("global search", share)  # noqa: E731
     found = global_search(robot, segments, belief, noise, names, seed, threads=threads, report=told)
     second = fit(robot, segments, belief, noise, names, found.e, threads=threads, report=report, covariance_report=sure)
     kept = second.cost < first.cost
