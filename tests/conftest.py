@@ -133,8 +133,8 @@ def entries(tiny):
 @pytest.fixture
 def short(monkeypatch):
     """Episodes of a comparison end after 0.3 s."""
-    from isthmus.learn.evaluate import compare, recovery
+    from isthmus.learn.evaluate import paired_results, recovery
 
-    whole, follow = compare.run_episodes, recovery.record_trace
-    monkeypatch.setattr(compare, "run_episodes", lambda task, *rest: whole(replace(task, episode=0.3), *rest))
+    whole, follow = paired_results.run_episodes, recovery.record_trace
+    monkeypatch.setattr(paired_results, "run_episodes", lambda task, *rest: whole(replace(task, episode=0.3), *rest))
     monkeypatch.setattr(recovery, "record_trace", lambda task, *rest: follow(replace(task, episode=0.3), *rest))

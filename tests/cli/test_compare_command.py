@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
-from isthmus.learn.evaluate import compare, recovery
+from isthmus.learn.evaluate import paired_results, recovery
 from isthmus.learn.evaluate import sweep as sweeping
 from isthmus.learn.evaluate.contenders import load_contenders
 from isthmus.learn.evaluate.statistics import Estimate
@@ -37,15 +37,15 @@ def test_everything_is_in_the_record_and_fits_a_terminal_of_80_columns(capsys, t
     assert code == 0, err
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"compare.json", "compare.png", "sweep.png", "recovery.png"}
     record = json.loads((tmp_path / "out" / "compare.json").read_text())
-    assert list(record["grounds"]) == ["inside", "outside", "nominal", "heavy", "plain", "realities"]
-    assert record["grounds"]["heavy"]["worlds"] + record["grounds"]["plain"]["worlds"] == 5
-    for ground in record["grounds"].values():
+    assert list(record["sets"]) == ["inside", "outside", "nominal", "heavy", "plain", "realities"]
+    assert record["sets"]["heavy"]["worlds"] + record["sets"]["plain"]["worlds"] == 5
+    for ground in record["sets"].values():
         assert [r["name"] for r in ground["runs"]] == ["ppo-0", "ppo-1", "teacher", "student"]
         assert [m["runs"] for m in ground["methods"]] == [2, 1, 1]
         assert set(ground["runs"][0]["success"]) == {"rate", "low", "high", "n"}
         assert {"score", "return", "angle_error", "power"} <= set(ground["runs"][0]["means"])
-        assert ground["recovered"][0]["method"] == "student"
-    assert len(record["sweep"][0]["curves"][0]["success"]) == 3
+        assert ground["gaps_closed"][0]["method"] == "student"
+    assert len(record["sweeps"][0]["curves"][0]["success"]) == 3
     assert record["change"]["at"] == 0.1
     assert len(record["change"]["runs"][0]["curves"]["score"]) == 15
     assert record["hash"]
@@ -84,7 +84,7 @@ def test_what_was_found_is_told_even_if_it_cannot_be_written(capsys, tiny, tmp_p
     told = json.loads(out)
     assert (code, told["exit"], told["files"]) == (2, 2, [])
     assert "the disk is full" in told["error"]
-    assert told["grounds"]["nominal"]["runs"]
+    assert told["sets"]["nominal"]["runs"]
 
 
 def test_a_difference_of_rates_shows_both_ends_of_its_interval():
@@ -137,7 +137,7 @@ def test_every_example_of_the_help_has_a_line_of_its_own(capsys):
 )
 def test_bad_input_is_one_sentence_before_anything_is_simulated(capsys, tiny, tmp_path, monkeypatch, options, hint):
     monkeypatch.chdir(tmp_path)
-    for module, name in ((compare, "run_episodes"), (recovery, "record_trace")):
+    for module, name in ((paired_results, "run_episodes"), (recovery, "record_trace")):
         monkeypatch.setattr(module, name, lambda *args: pytest.fail("simulated"))
     (tmp_path / "empty").mkdir()
     (tmp_path / "folder.json").mkdir()

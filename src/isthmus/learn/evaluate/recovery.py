@@ -57,12 +57,10 @@ class WorldChange:
             space.vector(values)
         for name in before:
             if name not in after:
-                raise BadInput(f"--before gives {name!r}, which --change does not change.")
+                raise BadInput(f"before gives {name!r}, which change does not change.")
         at, rate = DEFAULT_CHANGE_FRACTION * task.episode if seconds is None else seconds, task.robot.contract.rate
         if not 1 / rate <= at <= task.episode - 1 / rate:
-            raise BadInput(
-                f"--at must lie within the episode of {task.name}, between 0 and {task.episode:g} s, not at {at:g} s."
-            )
+            raise BadInput(f"at must lie within the episode of {task.name}, between 0 and {task.episode:g} s, not at {at:g} s.")
         tick = round(at * rate)
         return WorldChange({name: before.get(name, space[name].nominal) for name in after}, dict(after), tick)
 
@@ -101,8 +99,12 @@ class Recovery:
     """Mean score and error with the change and without, (ticks,); not numbers if no world stands to the end."""
 
     def to_dict(self) -> dict[str, Any]:
-        own = {"name": self.name, "seconds_until_back": self.recovery_seconds.to_dict(), "back": self.recovered_fraction}
-        own |= {"score_before": self.score_before, "worst_loss": self.worst_loss, "lost_at_end": self.final_loss.to_dict()}
+        own = {
+            "name": self.name,
+            "recovery_seconds": self.recovery_seconds.to_dict(),
+            "recovered_fraction": self.recovered_fraction,
+        }
+        own |= {"score_before": self.score_before, "worst_loss": self.worst_loss, "final_loss": self.final_loss.to_dict()}
         return own | {
             "failed": vars(self.failed),
             "failed_without_change": vars(self.failed_without_change),

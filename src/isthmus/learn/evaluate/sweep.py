@@ -9,8 +9,8 @@ import numpy as np
 
 from isthmus.core.progress import Progress
 from isthmus.core.statistics import Rate
-from isthmus.learn.evaluate.compare import evaluate_contender
 from isthmus.learn.evaluate.contenders import Contender
+from isthmus.learn.evaluate.paired_results import evaluate_contender
 from isthmus.learn.evaluate.statistics import Estimate, estimate
 from isthmus.learn.evaluate.world_sets import WorldSet, covered_range
 from isthmus.tasks.task import Task
