@@ -132,7 +132,7 @@ def test_every_example_of_the_help_has_a_line_of_its_own(capsys):
         (["ppo-0", "-o", "empty/../ppo-0/run.json/x"], "run.json"),
         (["ppo-0", "-o", "folder.json"], "folder.json"),
         (["ppo-0", "--belief", "b.json"], "b.json"),
-        ([], "RUN"),
+        ([], "which runs"),
     ],
 )
 def test_bad_input_is_one_sentence_before_anything_is_simulated(capsys, tiny, tmp_path, monkeypatch, options, hint):

@@ -78,7 +78,7 @@ def test_a_twin_brings_its_motors_and_no_run_does(capsys, tiny, short, tmp_path)
 def test_episodes_need_a_ground_and_a_place(capsys, tiny, tmp_path):
     (tmp_path / "file").write_text("")
     for options, why in (
-        (["--grounds", "--sweep", "payload", "--episodes", tmp_path / "lists"], "give --grounds or --reality"),
+        (["--grounds", "--sweep", "payload", "--episodes", tmp_path / "lists"], "give sets or a reality"),
         (["--episodes", tmp_path / "file"], "cannot write"),
     ):
         code, _, err = call(capsys, "compare", tiny["ppo-0"], "--worlds", "2", *options)
