@@ -85,7 +85,7 @@ def ours(problem: Problem, known: bool, threads: int) -> Run:
         residual = Counted(problem, known, threads, work)
         z = residual.space.unconstrained(problem.start)
         flat = GaussianPrior(residual.space, z, FLAT * np.eye(len(z)))
-        at, _ = gauss_newton(residual, flat, z, problem.start, report=lambda step, cost: work.note(cost))
+        at, _ = gauss_newton(residual.at(problem.start), flat, z, report=lambda step, cost: work.note(cost))
     work.stop()
     return Run(residual.space.from_unconstrained(at.z), work)
 
@@ -117,7 +117,7 @@ class Judge:
         z = self._z(problem.truth)
         xi = np.zeros((len(problem.known), len(self.residual.start_scale)))
         small = np.full(len(z), 1e-3), np.full(xi.shape, 1e-3)
-        found = NormalEquations(self.residual.linearize(z, problem.truth, xi, *small), self.residual.start_weight)
+        found = NormalEquations(self.residual.at(problem.truth).linearize(z, xi, *small), self.residual.start_weight)
         self.information = found.matrix
 
     def _z(self, e: np.ndarray) -> np.ndarray:
@@ -126,7 +126,7 @@ class Judge:
     def cost(self, e: np.ndarray) -> float:
         """With the best starts that go with e, if they are not known."""
         none = GaussianPrior(self.empty.space, np.zeros(0), np.zeros((0, 0)))
-        return gauss_newton(self.empty, none, np.zeros(0), e)[0].cost
+        return gauss_newton(self.empty.at(e), none, np.zeros(0))[0].cost
 
     def apart(self, a: np.ndarray, b: np.ndarray) -> float:
         """Distance in standard errors, root mean square over the directions."""

@@ -89,12 +89,13 @@ def test_a_belief_given_one_number_is_the_whole_belief_at_that_number(legs):
 
 def test_a_residual_that_holds_a_number_is_the_same_residual(legs, moved):
     segments, noise = moved
-    whole = ParameterResidual(legs, segments, noise, (*BOTH, *OTHERS), threads=1)
-    held, at = whole.with_fixed("sensor_delay"), whole.space.index("sensor_delay")
+    whole = ParameterResidual(legs, segments, noise, (*BOTH, *OTHERS), threads=1).at(legs.prior.median())
+    at = whole.space.index("sensor_delay")
     z = RNG(2).standard_normal(5)
-    e, rest = whole.parameter_values(z, legs.prior.median()), np.delete(z, at)
-    assert held.parameter_values(rest, e) == pytest.approx(e)
+    e, rest = whole.parameter_values(z), np.delete(z, at)
+    held = whole.at(e).with_fixed("sensor_delay")
+    assert held.parameter_values(rest) == pytest.approx(e)
     xi = np.zeros((1, len(segments), len(whole.start_scale)))
-    assert held(held.parameter_values(rest[None], e), xi) == pytest.approx(whole(e[None], xi))
+    assert held(held.parameter_values(rest[None]), xi) == pytest.approx(whole(e[None], xi))
     assert delay_indices(whole.space) == tuple(map(whole.space.index, BOTH))
     assert delay_indices(held.space) is None

@@ -52,7 +52,7 @@ def test_no_world_explains_it_better_and_the_true_one_hardly_worse(pendulum, swu
     nothing = gaussian_prior(Belief(pendulum.space), residual.space)
     left = {}
     for what, e in (("truth", swung[1]), ("optimum", found.fit.e)):
-        left[what] = gauss_newton(residual, nothing, np.zeros(0), e)[0].cost
+        left[what] = gauss_newton(residual.at(e), nothing, np.zeros(0))[0].cost
     assert left["optimum"] - 0.5 < left["truth"] < left["optimum"] + 0.5 * chi2.ppf(0.999, len(found.fit.space))
 
 

@@ -128,15 +128,15 @@ class Straight:
         self.A, self.X, self.b, self.curve = A, X, b, curve
         self.start_weight, self.start_scale = np.full(X.shape[-1], 1e-6), np.ones(X.shape[-1])
 
-    def parameter_values(self, z: np.ndarray, e: np.ndarray) -> np.ndarray:
+    def parameter_values(self, z: np.ndarray) -> np.ndarray:
         return 1.0 / (1.0 + np.exp(-z))
 
     def __call__(self, e: np.ndarray, xi: np.ndarray) -> np.ndarray:
         bent = e + self.curve * e[:, ::-1] ** 2
         return (np.einsum("snd,kd->ksn", self.A, bent) + np.einsum("snx,ksx->ksn", self.X, xi) - self.b)[:, :, None]
 
-    def linearize(self, z: np.ndarray, e: np.ndarray, xi: np.ndarray, hz: np.ndarray, hx: np.ndarray) -> Linearization:
-        r = lambda z: self(self.parameter_values(z[None], e), xi[None])[0]
+    def linearize(self, z: np.ndarray, xi: np.ndarray, hz: np.ndarray, hx: np.ndarray) -> Linearization:
+        r = lambda z: self(self.parameter_values(z[None]), xi[None])[0]
         dz = np.stack([(r(z + h * i) - r(z - h * i)) / (2 * h) for h, i in zip(hz, np.eye(len(z)), strict=True)], axis=-1)
         return Linearization(r(z), dz, self.X[:, None], FreeStarts.steps)
 

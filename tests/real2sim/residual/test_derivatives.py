@@ -57,7 +57,7 @@ def by_copies(residual: ParameterResidual, e: np.ndarray, step: float = SMALL) -
     """As the fit takes them."""
     z = residual.space.unconstrained(e[residual.parameter_columns])
     xi = np.zeros((SEGMENTS, len(residual.start_scale)))
-    return residual.linearize(z, e, xi, np.full(len(z), step), np.full(xi.shape, step))
+    return residual.at(e).linearize(z, xi, np.full(len(z), step), np.full(xi.shape, step))
 
 
 def walked(
@@ -236,7 +236,7 @@ def test_a_mended_derivative_agrees_with_the_step_that_mended_it():
     rng = np.random.default_rng(1)
     z = residual.space.unconstrained(e[residual.parameter_columns])
     dz, dx = 0.3 * rng.standard_normal(len(z)), 0.5 * rng.standard_normal((SEGMENTS, len(residual.start_scale)))
-    r = residual(residual.parameter_values((z + dz)[None], e), dx[None])[0].reshape(found.r.shape)
+    r = residual(residual.at(e).parameter_values((z + dz)[None]), dx[None])[0].reshape(found.r.shape)
     assert np.abs(found.r + found.predicted_change(dz, dx) - r).max() > 1e-3
     mended = found.secant_update(r, dz, dx)
     np.testing.assert_allclose(found.r + mended.predicted_change(dz, dx), r, atol=1e-9)
@@ -249,7 +249,7 @@ def test_a_derivative_to_one_side_is_that_to_both_in_a_short_step():
     residual = moving(robot, e, ("weight_mass", "joint_damping"))
     z, xi = residual.space.unconstrained(e[residual.parameter_columns]), np.zeros((SEGMENTS, len(residual.start_scale)))
     steps = np.full(len(z), SMALL), np.full(xi.shape, SMALL)
-    both, one = residual.linearize(z, e, xi, *steps), residual.linearize(z, e, xi, *steps, central=False)
+    both, one = (residual.at(e).linearize(z, xi, *steps, central=central) for central in (True, False))
     for a, b in ((both.dr_dz, one.dr_dz), (both.dr_dxi, one.dr_dxi)):
         np.testing.assert_allclose(b, a, atol=1e-3 * np.abs(a).max())
 

@@ -52,7 +52,7 @@ def test_a_state_does_not_depend_on_which_others_are_read(name):
 def test_in_the_true_world_nothing_is_left(planted):
     robot, e, episode = planted
     residual = residual_of(robot, episode)
-    at, _ = gauss_newton(residual, gaussian_prior(Belief(robot.space), residual.space), np.zeros(0), e)
+    at, _ = gauss_newton(residual.at(e), gaussian_prior(Belief(robot.space), residual.space), np.zeros(0))
     assert np.abs(residual(e[None], at.xi[None])).max() < 1e-2
 
 
@@ -61,19 +61,19 @@ def test_in_another_world_something_is_left(planted):
     residual = residual_of(robot, episode)
     other = e.copy()
     other[robot.space.index("action_delay")] = robot.space["action_delay"].high
-    at, _ = gauss_newton(residual, gaussian_prior(Belief(robot.space), residual.space), np.zeros(0), other)
+    at, _ = gauss_newton(residual.at(other), gaussian_prior(Belief(robot.space), residual.space), np.zeros(0))
     assert np.abs(residual(other[None], at.xi[None])).max() > 1.0
 
 
 def test_the_derivatives_are_those_of_the_residual(planted):
     robot, e, episode = planted
     names = [n for n in robot.prior.free().names if not n.endswith("_noise")]
-    residual = residual_of(robot, episode, names, ticks=10, noise=1e-2)
+    residual = residual_of(robot, episode, names, ticks=10, noise=1e-2).at(e)
     z, rng = residual.space.unconstrained(e[residual.parameter_columns]), RNG(0)
     xi = np.zeros((len(residual.segments), len(residual.start_scale)))
-    fine = residual.linearize(z, e, xi, np.full(len(z), 1e-4), np.full(xi.shape, 1e-4))
+    fine = residual.linearize(z, xi, np.full(len(z), 1e-4), np.full(xi.shape, 1e-4))
     dz, dx = 1e-3 * rng.standard_normal(z.shape), 1e-3 * rng.standard_normal(xi.shape)
-    moved = [residual(residual.parameter_values((z + s * dz)[None], e), (xi + s * dx)[None])[0] for s in (1.0, -1.0)]
+    moved = [residual(residual.parameter_values((z + s * dz)[None]), (xi + s * dx)[None])[0] for s in (1.0, -1.0)]
     promised = fine.dr_dz @ dz + np.einsum("stcx,sx->stc", fine.dr_dxi, dx)
     assert np.abs(0.5 * (moved[0] - moved[1]) - promised).max() < 2e-2 * np.abs(promised).max()
 

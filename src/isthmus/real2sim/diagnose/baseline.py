@@ -63,7 +63,7 @@ def evidence_baseline(
         at = restart_from_short_segments(at, tracks, belief, threads, sub_progress(report, 0.2, 0.6))
     residual, before, inside, laws = at.residual, at.prior, belief_ends(belief, at.names), None
     doubts = ExtendedParameters(robot, at.names, signal_spread(residual.segments))
-    lab = ExtendedResidual(doubts, residual, belief.median())
+    lab = ExtendedResidual(doubts, residual)
     asked = all_hypotheses(doubts, before, inside, residual.segments)
     if search and at.noise_ratio > UNEXPLAINED_NOISE_RATIO and residual.estimator.smooth:
         physics = [b for b in asked if b.cause == "physics"]
@@ -73,7 +73,7 @@ def evidence_baseline(
     often = residual.estimator.redundancy(residual, at.normal, before)
     # What is left is the noise from here on: where there is more of it than the sensors make, it is no evidence.
     at = replace(at, residual=residual.with_noise(np.fmax(at.unexplained_noise, at.noise_floor)))
-    lab = ExtendedResidual(doubts, at.residual, belief.median())
+    lab = ExtendedResidual(doubts, at.residual)
     xi = at.point.xi * residual.start_scale / at.residual.start_scale
     return EvidenceBaseline(at, lab, xi, laplace_model(lab, before, at.point.z, xi, inside, asked, often), often, laws)
 
@@ -110,12 +110,12 @@ def hypothesis_results(baseline: EvidenceBaseline) -> list[tuple[Hypothesis | No
 
 def _best_inside_belief(baseline: EvidenceBaseline) -> np.ndarray:
     """(d,) the best numbers inside the belief, of a robot that is followed."""
-    q, residual, e = baseline.laplace, baseline.fit.residual, baseline.extended.e
+    q, residual = baseline.laplace, baseline.fit.residual
     z, xi = np.clip(q.z, *q.belief_bounds.T), np.zeros((len(residual.segments), 0))
     if np.abs(z - q.z).max(initial=0.0) < 1e-6:
         return z
     for width in INSIDE_DERIVATIVE_WIDTHS:
-        found = NormalEquations(residual.linearize(z, e, xi, width * q.prior.std, xi, central=True), residual.start_weight)
+        found = NormalEquations(residual.linearize(z, xi, width * q.prior.std, xi, central=True), residual.start_weight)
         A = found.matrix / baseline.tick_redundancy + q.prior.precision
         slope = found.gradient(xi) / baseline.tick_redundancy + q.prior.gradient(z)
         step = bounded_minimum(A, slope, q.belief_bounds - z[:, None])

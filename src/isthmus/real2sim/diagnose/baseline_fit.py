@@ -101,13 +101,11 @@ def fit_parameters(
         ticks = ticks if robot.morphology.feet else min(ticks, skip + MAX_PREDICTED_TICKS)
     residual = ParameterResidual(
         robot, cut(tracks, robot, ticks, ticks - skip).evenly(pieces), sigma, free_parameters(robot, belief), threads
-    )
+    ).at(belief.median())
     before = gaussian_prior(belief, residual.space)
     if not residual.estimator.smooth:
         widths = QUICK_DERIVATIVE_WIDTHS if quick else DERIVATIVE_WIDTHS
-        point, normal = coarse_to_fine(
-            residual, before, before.mean, belief.median(), widths, step_progress(report, len(widths) + 1)
-        )
+        point, normal = coarse_to_fine(residual, before, before.mean, widths, step_progress(report, len(widths) + 1))
         return ParameterFit(residual, before, point, normal, sigma, residual_noise(residual, normal, before))
     return _search(residual, before, belief.median(), sigma, None, *SEARCH_SETTINGS[0], report)
 
@@ -120,14 +118,14 @@ def restart_from_short_segments(
     short = fit_parameters(
         robot, tracks, belief, threads, settle_ticks(robot) + SHORT_SEGMENT_TICKS, report=sub_progress(report, 0.0, 0.2)
     )
-    e = short.residual.parameter_values(short.point.z, belief.median())
+    e = short.residual.parameter_values(short.point.z)
     again = _search(fit.residual, fit.prior, e, fit.noise_floor, None, *SEARCH_SETTINGS[0], sub_progress(report, 0.2, 1.0))
     return min(fit, again, key=lambda f: f.point.cost)
 
 
 def continue_search(fit: ParameterFit, belief: Belief, report: Progress = silent) -> ParameterFit:
     """The search gone on with, where it left more than noise."""
-    e = fit.residual.parameter_values(fit.point.z, belief.median())
+    e = fit.residual.parameter_values(fit.point.z)
     more = _search(fit.residual, fit.prior, e, fit.noise_floor, fit.point.xi, *SEARCH_SETTINGS[1], report)
     return min(fit, more, key=lambda f: f.point.cost)
 

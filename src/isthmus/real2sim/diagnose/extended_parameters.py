@@ -146,9 +146,9 @@ FINER_STEP_FACTOR = 2
 class ExtendedResidual:
     """Segments of recordings, replayed under any θ."""
 
-    def __init__(self, parameters: ExtendedParameters, residual: ParameterResidual, e: np.ndarray):
-        """`e`, (all,), gives the numbers that are not in doubt."""
-        self.parameters, self.residual, self.e = parameters, residual, e
+    def __init__(self, parameters: ExtendedParameters, residual: ParameterResidual):
+        """`residual.e`, (all,), are values of the parameters that are not in θ."""
+        self.parameters, self.residual = parameters, residual
 
     def __call__(self, theta: np.ndarray, xi: np.ndarray) -> np.ndarray:
         """r, (k, S, ticks + 1, components), of k copies under θ, (k, S, D), from starts moved by ξ, (k, S, 2 nv)."""
@@ -159,13 +159,13 @@ class ExtendedResidual:
         """The same with shorter physics steps."""
         r = self.residual
         fine = ParameterResidual(with_finer_steps(r.robot), r.segments, r.noise, r.space.names, r.threads)
-        return ExtendedResidual(self.parameters, fine, self.e)(theta, xi)
+        return ExtendedResidual(self.parameters, fine.at(r.e))(theta, xi)
 
     def _simulate_batch(self, theta: np.ndarray, xi: np.ndarray) -> np.ndarray:
         residual, doubts = self.residual, self.parameters
         k, S, D = theta.shape
         flat, measured = theta.reshape(k * S, D), residual.segments.measured
-        e = residual.parameter_values(flat[:, doubts.slices[0]], self.e)
+        e = residual.parameter_values(flat[:, doubts.slices[0]])
         y = residual.simulate(e, xi, doubts.forces(flat), distort=doubts.distort(flat))
         return residual.error(y.reshape(k, S, *y.shape[1:]), measured, residual.seen)
 

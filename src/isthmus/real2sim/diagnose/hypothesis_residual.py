@@ -32,9 +32,9 @@ class HypothesisResidual(ParameterResidual):
     def __init__(self, extended: ExtendedResidual, hypothesis: Hypothesis, noise: np.ndarray):
         without = extended.residual.with_noise(noise)
         self.__dict__ |= without.__dict__
-        self._extended, self._hypothesis = ExtendedResidual(extended.parameters, without, extended.e), hypothesis
+        self._extended, self._hypothesis = ExtendedResidual(extended.parameters, without), hypothesis
 
-    def parameter_values(self, z: np.ndarray, e: np.ndarray) -> np.ndarray:
+    def parameter_values(self, z: np.ndarray) -> np.ndarray:
         """θ, (..., S, D), of coordinates z, (..., d + b)."""
         d, b = len(self._extended.parameters.names), self._hypothesis
         theta = np.einsum("...b,bsd->...sd", z[..., d:] * b.spread, b.along)
@@ -56,7 +56,7 @@ def refit_jointly(
     both.precision[:d, :d] = before.precision
     residual = HypothesisResidual(extended, block, fit.noise_floor)
     steps, close = SEARCH_SETTINGS[0]
-    point, normal = gauss_newton(residual, both, both.mean, extended.e, None, steps, step_progress(report, steps), close)
+    point, normal = gauss_newton(residual, both, both.mean, None, steps, step_progress(report, steps), close)
     return ParameterFit(residual, both, point, normal, fit.noise_floor, residual_noise(residual, normal, both))
 
 

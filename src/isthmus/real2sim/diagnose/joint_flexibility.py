@@ -102,7 +102,7 @@ def _costs_with_springs(
 ) -> np.ndarray:
     """(k,) of the numbers as they were found, with springs, (k,), or without; starts are moved to where they fit best."""
     residual = baseline.fit.residual
-    e = residual.parameter_values(baseline.fit.point.z, baseline.extended.e)[None]
+    e = residual.parameter_values(baseline.fit.point.z)[None]
     if spring_stiffness is not None:
         motors = "|".join(map(re.escape, robot.contract.target.labels))
         low, high = float(spring_stiffness[0]), float(spring_stiffness[-1])

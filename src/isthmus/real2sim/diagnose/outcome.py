@@ -115,4 +115,4 @@ def consistent_worlds(baseline: EvidenceBaseline, belief: Belief, n: int = FOUND
     fitted, d = baseline.fit, len(baseline.fit.names)
     root = np.linalg.cholesky(np.linalg.inv(baseline.laplace.G[:d, :d] + fitted.prior.precision))
     z = fitted.point.z + np.random.default_rng(seed).standard_normal((n, len(root))) @ root.T
-    return fitted.residual.parameter_values(z, belief.median())
+    return fitted.residual.parameter_values(z)

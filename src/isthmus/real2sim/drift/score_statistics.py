@@ -177,9 +177,7 @@ def recording_information(inputs: DriftInputs) -> np.ndarray:
     which = np.unique(np.linspace(0, len(inputs.segments) - 1, SAMPLED_RECORDINGS).astype(int))
     here, z = _RecordingBatch(inputs, which.tolist(), inputs.twin_prior.mean), inputs.twin_prior.mean
     whole = NormalEquations(here.linearize(np.full(len(z), FIRST_DERIVATIVE_STEP)), here.residual.start_weight)
-    return fisher_information(here.residual, inputs.population_prior, replace(here.point, z=z), whole, here.e, draws=2) / len(
-        which
-    )
+    return fisher_information(here.residual, inputs.population_prior, replace(here.point, z=z), whole, draws=2) / len(which)
 
 
 class _RecordingBatch:
@@ -191,13 +189,14 @@ class _RecordingBatch:
         joined = Segments(*(np.concatenate([getattr(s, f) for s in parts]) for f in Segments.__dataclass_fields__))
         still = ParameterResidual(inputs.robot, joined, inputs.noise, (), inputs.threads)
         nothing = gaussian_prior(Belief(inputs.robot.space), still.space)
-        self.residual = ParameterResidual(inputs.robot, joined, inputs.noise, inputs.twin_prior.space.names, inputs.threads)
-        self.e = self.residual.parameter_values(z, inputs.e)
-        self.point, found = gauss_newton(still, nothing, np.zeros(0), self.e)
+        whole = ParameterResidual(inputs.robot, joined, inputs.noise, inputs.twin_prior.space.names, inputs.threads)
+        e = whole.at(inputs.e).parameter_values(z)
+        self.residual = whole.at(e)
+        self.point, found = gauss_newton(still.at(e), nothing, np.zeros(0))
         self.start_steps = found.derivative_steps(nothing)[1]
 
     def linearize(self, step: np.ndarray) -> Linearization:
-        return self.residual.linearize(self.z, self.e, self.point.xi, step, self.start_steps)
+        return self.residual.linearize(self.z, self.point.xi, step, self.start_steps)
 
 
 def _score_batch(

@@ -55,7 +55,6 @@ def delay_covariance(
     point: Point,
     normal: NormalEquations,
     information: np.ndarray,
-    e: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """What the data say about z without what ripples pretend to say, (d, d), and the covariance of z, (d, d).
 
@@ -65,7 +64,7 @@ def delay_covariance(
     pair = delay_indices(residual.space)
     if pair is None or not residual.estimator.smooth:
         return information, np.linalg.inv(information + prior.precision)
-    exchange = DelayExchange(residual, prior, point, normal, e, pair)
+    exchange = DelayExchange(residual, prior, point, normal, pair)
     return combine_with_valley(information, prior, exchange, exchange.cost_rises())
 
 
@@ -104,10 +103,9 @@ class DelayExchange:
         prior: GaussianPrior,
         point: Point,
         normal: NormalEquations,
-        e: np.ndarray,
         pair: tuple[int, int],
     ):
-        self.residual, self.prior, self.point, self.normal, self.e, self.pair = residual, prior, point, normal, e, pair
+        self.residual, self.prior, self.point, self.normal, self.pair = residual, prior, point, normal, pair
         self.u = np.clip(_sigmoid(point.z), MIN_BOUND_DISTANCE, 1.0 - MIN_BOUND_DISTANCE)
         space = residual.space
         self.step = np.zeros(len(self.u))
@@ -164,26 +162,26 @@ class DelayExchange:
         tried = np.stack(
             [self.point.xi + share * self.normal.start_response(sign * self.direction) for share in START_RESPONSE_SHARES]
         )
-        each = segment_costs(self.residual, np.tile(z, (len(tried), 1)), tried, self.e)
+        each = segment_costs(self.residual, np.tile(z, (len(tried), 1)), tried)
         return tried[each.argmin(0), np.arange(len(self.point.xi))]
 
     def _lowest_cost(self, z: np.ndarray, xi: np.ndarray, stop_level: float) -> float:
         """Cost of the data at the lowest point near z with the first delay held, or at one that is below the level."""
         i = self.pair[0]
         rest = np.delete(np.arange(len(z)), i)
-        held, e = self.residual.with_fixed(self.residual.space.names[i]), self.residual.parameter_values(z, self.e)
+        held = self.residual.at(self.residual.parameter_values(z)).with_fixed(self.residual.space.names[i])
         prior = self.prior.conditional(i, z[i])
         hz, hx = (self.residual.estimator.steps.one_sided_share * h for h in self.normal.derivative_steps(self.prior))
-        at = Point(z[rest], xi, float(segment_costs(held, z[rest][None], xi[None], e).sum() + prior.cost(z[rest])))
+        at = Point(z[rest], xi, float(segment_costs(held, z[rest][None], xi[None]).sum() + prior.cost(z[rest])))
         found, left, gain = None, MAX_DERIVATIVES, np.inf
         data = lambda: at.cost - float(prior.cost(at.z))  # noqa: E731
         while gain > MIN_GAIN_NATS and data() > stop_level and (found is not None or left):
             if found is None:
                 found, left = (
-                    NormalEquations(held.linearize(at.z, e, at.xi, hz[rest], hx, central=False), held.start_weight),
+                    NormalEquations(held.linearize(at.z, at.xi, hz[rest], hx, central=False), held.start_weight),
                     left - 1,
                 )
-            new, found = take_step(held, prior, at, e, found)
+            new, found = take_step(held, prior, at, found)
             at, gain = new, at.cost - new.cost
         return data()
 

@@ -95,11 +95,11 @@ class ExperimentEvaluator:
     def information(self, commands: np.ndarray) -> np.ndarray:
         """About z, (c, d, d), of candidates (c, T, k)."""
         segments, _ = self._simulate_recordings(commands)
-        residual = ParameterResidual(self.robot, segments, self.noise, self.names, self.threads)
+        residual = ParameterResidual(self.robot, segments, self.noise, self.names, self.threads).at(self.e)
         S = len(segments)
         xi = np.zeros((S, len(residual.start_scale)))
         found = residual.linearize(
-            self.z, self.e, xi, np.full(len(self.z), DERIVATIVE_STEP), np.full(xi.shape, 1.0 / START_SCALE_SIGMAS)
+            self.z, xi, np.full(len(self.z), DERIVATIVE_STEP), np.full(xi.shape, 1.0 / START_SCALE_SIGMAS)
         )
         each = S // len(commands)
         parts = [slice(i * each, (i + 1) * each) for i in range(len(commands))]

@@ -146,7 +146,7 @@ class Minimum:
     @property
     def e(self) -> np.ndarray:
         """All values of the robot's Space, (all,)."""
-        return self.residual.parameter_values(self.point.z, self.start)
+        return self.residual.parameter_values(self.point.z)
 
     @property
     def noise(self) -> np.ndarray:
@@ -161,10 +161,9 @@ class Minimum:
             self.prior,
             self.point,
             self.normal,
-            self.start,
             report=sub_progress(report, 0.0, INFORMATION_TIME_SHARE),
         )
-        told, covariance = delay_covariance(self.residual, self.prior, self.point, self.normal, told, self.start)
+        told, covariance = delay_covariance(self.residual, self.prior, self.point, self.normal, told)
         counted = self.residual.seen.sum((0, 1)) * np.log(self.noise / self.noise_floor)
         return Fit(
             space=self.residual.space,

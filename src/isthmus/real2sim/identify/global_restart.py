@@ -114,9 +114,9 @@ def global_search(
     import cma  # takes as long to import as a small fit takes
 
     segments = segments.take(np.unique(np.linspace(0, len(segments) - 1, min(MAX_SEGMENTS, len(segments))).astype(int)))
-    residual = ParameterResidual(robot, segments, noise, names, threads)
+    residual = ParameterResidual(robot, segments, noise, names, threads).at(belief.median())
     starts_alone = ParameterResidual(robot, segments, noise, (), threads)
-    before, rest, d = gaussian_prior(belief, residual.space), belief.median(), len(residual.space)
+    before, d = gaussian_prior(belief, residual.space), len(residual.space)
     root = np.linalg.cholesky(np.linalg.inv(before.precision))
     wide = max(d, 2)  # CMA-ES has no meaning along a line: a second coordinate is there for show
     size = POPULATION_FACTOR * (4 + int(3 * math.log(wide)))
@@ -133,13 +133,13 @@ def global_search(
     }
     strategy = cma.CMAEvolutionStrategy(np.zeros(wide), 1.0, options)
     xi = np.zeros((len(segments), len(residual.start_scale)))
-    best = SearchResult(residual.parameter_values(before.mean, rest), math.inf, 0)
+    best = SearchResult(residual.parameter_values(before.mean), math.inf, 0)
     h = np.full(xi.shape, FIRST_DERIVATIVE_STEP)
     while not strategy.stop():
         slopes = starts_alone.start_jacobian(best.e, xi, h)
         asked = strategy.ask()
         z = before.mean + np.array(asked)[:, :d] @ root.T
-        e = residual.parameter_values(z, rest)
+        e = residual.parameter_values(z)
         tried = solve_starts(residual, e, np.broadcast_to(xi, (size, *xi.shape)), slopes, START_STEPS)
         costs = tried.cost.sum(1) + before.cost(z)
         strategy.tell(asked, costs.tolist())

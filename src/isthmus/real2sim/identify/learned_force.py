@@ -69,7 +69,7 @@ def learn_force(
     for i in range(rounds + 1):
         residual = ParameterResidual(with_learned_force(robot, law) if i else robot, segments, noise, (), threads)
         nothing = gaussian_prior(Belief(robot.space), residual.space)
-        at, found = gauss_newton(residual, nothing, np.zeros(0), e, xi, steps=8)
+        at, found = gauss_newton(residual.at(e), nothing, np.zeros(0), xi, steps=8)
         xi = at.xi
         cost = float(pseudo_huber_loss(found.r).sum() / max(residual.seen.sum(), 1))
         settled = best is not None and cost > STOP_COST_RATIO * best[0]

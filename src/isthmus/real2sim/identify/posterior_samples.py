@@ -63,7 +63,7 @@ def sample_posterior(
     report: Callable[[float], None] = lambda share: None,
 ) -> Fit:
     """The fit with draws from the belief after it; `segments` and `belief` are those that it was made with."""
-    residual = ParameterResidual(robot, segments, fitted.noise, fitted.space.names, threads)
+    residual = ParameterResidual(robot, segments, fitted.noise, fitted.space.names, threads).at(fitted.e)
     return replace(
         fitted, samples=draw_samples(residual, fitted, bounded_prior(belief, fitted.prior), seed, min_ess, max_sweeps, report)
     )
@@ -124,13 +124,11 @@ class _ProfilePosterior:
 
     def __init__(self, residual: ParameterResidual, fitted: Fit, prior: BoundedPrior, initial_points: np.ndarray):
         """`about`, (k, d), are places roughly where it will be, in coordinates y."""
-        self.residual, self.e, self.prior = residual, fitted.e, prior
+        self.residual, self.prior = residual, prior
         xi = fitted.starts
         first = np.full(len(fitted.z), FIRST_DERIVATIVE_STEP), np.full(xi.shape, FIRST_DERIVATIVE_STEP)
-        rough = NormalEquations(residual.linearize(fitted.z, fitted.e, xi, *first), residual.start_weight)
-        here = NormalEquations(
-            residual.linearize(fitted.z, fitted.e, xi, *rough.derivative_steps(fitted.prior)), residual.start_weight
-        )
+        rough = NormalEquations(residual.linearize(fitted.z, xi, *first), residual.start_weight)
+        here = NormalEquations(residual.linearize(fitted.z, xi, *rough.derivative_steps(fitted.prior)), residual.start_weight)
         self.dr_dxi = here.dr_dxi
         u = 1.0 / (1.0 + np.exp(-fitted.z))
         by_u = np.diag(1.0 / np.maximum(u * (1.0 - u), MIN_UNIT_SLOPE))
@@ -143,7 +141,7 @@ class _ProfilePosterior:
         )
 
     def _solve_starts(self, y: np.ndarray, model: Surrogate, steps: int) -> Starts:
-        e = self.residual.parameter_values(self.prior.to_z(y), self.e)
+        e = self.residual.parameter_values(self.prior.to_z(y))
         return linear_step(
             solve_starts(self.residual, e, model.starts(y), self.dr_dxi, steps), self.dr_dxi, self.residual.start_weight
         )

@@ -71,7 +71,7 @@ class Predictor:
         if not self.full_residual.has_starts:
             return Prediction(self._errors_after_warm_up(self.full_residual, e), self._simulated_expected_std(e))
         xi, _, steps = self._cached_start(e)
-        found = self.full_residual.linearize(NO_PARAMETERS, e, xi, NO_PARAMETERS, steps)
+        found = self.full_residual.at(e).linearize(NO_PARAMETERS, xi, NO_PARAMETERS, steps)
         dx = found.dr_dxi[:, : self.warm_up + 1]
         covariance = np.linalg.inv(_start_information(dx.reshape(len(dx), -1, dx.shape[-1]), self.full_residual.start_weight))
         ahead = found.dr_dxi[:, self.warm_up + 1 :]

@@ -89,7 +89,6 @@ class StateEstimator(Protocol):
         residual: ParameterResidual,
         prior: GaussianPrior,
         z: np.ndarray,
-        e: np.ndarray,
         xi: np.ndarray | None,
         first: bool,
         max_steps: int,
@@ -99,12 +98,12 @@ class StateEstimator(Protocol):
         """The minimum near z, (d,), and ξ, (S, x); `first` of a series of fits with refined noise."""
         ...
 
-    def best_starts(self, residual: ParameterResidual, e: np.ndarray, steps: int) -> np.ndarray:
-        """ξ, (S, x), of least cost in a world e, (all,), of a residual in which no parameter varies."""
+    def best_starts(self, residual: ParameterResidual, steps: int) -> np.ndarray:
+        """ξ, (S, x), of least cost, of a residual in which no parameter varies."""
         ...
 
     def information_draw(
-        self, residual: ParameterResidual, normal: NormalEquations, point: Point, e: np.ndarray, prior: GaussianPrior,
+        self, residual: ParameterResidual, normal: NormalEquations, point: Point, prior: GaussianPrior,
         rng: np.random.Generator,
     ) -> np.ndarray:  # fmt: skip
         """Information about z, (d, d), as the product of derivatives that were perturbed by +δ and by -δ."""
@@ -171,26 +170,25 @@ class FreeStarts:
         residual: ParameterResidual,
         prior: GaussianPrior,
         z: np.ndarray,
-        e: np.ndarray,
         xi: np.ndarray | None,
         first: bool,
         max_steps: int,
         report: StepReport,
         min_gain: float,
     ) -> tuple[Point, NormalEquations]:
-        return gauss_newton(residual, prior, z, e, xi, max_steps, report, min_gain)
+        return gauss_newton(residual, prior, z, xi, max_steps, report, min_gain)
 
-    def best_starts(self, residual: ParameterResidual, e: np.ndarray, steps: int) -> np.ndarray:
+    def best_starts(self, residual: ParameterResidual, steps: int) -> np.ndarray:
         nothing = GaussianPrior(Space(()), np.zeros(0), np.zeros((0, 0)))
-        return gauss_newton(residual, nothing, np.zeros(0), e, steps=steps)[0].xi
+        return gauss_newton(residual, nothing, np.zeros(0), steps=steps)[0].xi
 
     def information_draw(
-        self, residual: ParameterResidual, normal: NormalEquations, point: Point, e: np.ndarray, prior: GaussianPrior,
+        self, residual: ParameterResidual, normal: NormalEquations, point: Point, prior: GaussianPrior,
         rng: np.random.Generator,
     ) -> np.ndarray:  # fmt: skip
         """Starts are moved by a draw of the error that noise leaves in them."""
         shake, steps = normal.draw_start_error(rng), normal.derivative_steps(prior)
-        a, b = (residual.linearize(point.z, e, point.xi + sign * shake, *steps) for sign in (1.0, -1.0))
+        a, b = (residual.linearize(point.z, point.xi + sign * shake, *steps) for sign in (1.0, -1.0))
         return normal.information_product(a, b)
 
     def redundancy(self, residual: ParameterResidual, normal: NormalEquations, prior: GaussianPrior) -> float:
@@ -250,7 +248,6 @@ class Observer:
         residual: ParameterResidual,
         prior: GaussianPrior,
         z: np.ndarray,
-        e: np.ndarray,
         xi: np.ndarray | None,
         first: bool,
         max_steps: int,
@@ -258,19 +255,19 @@ class Observer:
         min_gain: float,
     ) -> tuple[Point, NormalEquations]:
         """Derivatives are wide at first, and only the narrowest in later fits of a series."""
-        return coarse_to_fine(residual, prior, z, e, DERIVATIVE_WIDTHS if first else DERIVATIVE_WIDTHS[-2:], report)
+        return coarse_to_fine(residual, prior, z, DERIVATIVE_WIDTHS if first else DERIVATIVE_WIDTHS[-2:], report)
 
-    def best_starts(self, residual: ParameterResidual, e: np.ndarray, steps: int) -> np.ndarray:
+    def best_starts(self, residual: ParameterResidual, steps: int) -> np.ndarray:
         return np.zeros((len(residual.segments), 0))
 
     def information_draw(
-        self, residual: ParameterResidual, normal: NormalEquations, point: Point, e: np.ndarray, prior: GaussianPrior,
+        self, residual: ParameterResidual, normal: NormalEquations, point: Point, prior: GaussianPrior,
         rng: np.random.Generator,
     ) -> np.ndarray:  # fmt: skip
         """The observer's signals are perturbed by noise: that also takes out what feet that touch earlier or later add to a
         derivative's square."""
         noise, steps = rng.standard_normal(residual.seen.shape), normal.derivative_steps(prior)
-        a, b = (residual.linearize(point.z, e, point.xi, *steps, noise_draw=sign * noise) for sign in (1.0, -1.0))
+        a, b = (residual.linearize(point.z, point.xi, *steps, noise_draw=sign * noise) for sign in (1.0, -1.0))
         return normal.information_product(a, b, filter_edges=False)
 
     def redundancy(self, residual: ParameterResidual, normal: NormalEquations, prior: GaussianPrior) -> float:

@@ -51,9 +51,9 @@ STEP_SHARES = np.array([0.3, 0.6, 1.0])
 """Of a Gauss-Newton step, tried side by side."""
 
 
-def segment_costs(residual: ParameterResidual, z: np.ndarray, xi: np.ndarray, e: np.ndarray) -> np.ndarray:
+def segment_costs(residual: ParameterResidual, z: np.ndarray, xi: np.ndarray) -> np.ndarray:
     """Of k points side by side, z (k, d) and ξ (k, S, 2 nv), by segment and without the prior, (k, S)."""
-    return _segment_costs_of(residual, residual(residual.parameter_values(z, e), xi), xi)
+    return _segment_costs_of(residual, residual(residual.parameter_values(z), xi), xi)
 
 
 def _segment_costs_of(residual: ParameterResidual, r: np.ndarray, xi: np.ndarray) -> np.ndarray:
@@ -64,34 +64,33 @@ def gauss_newton(
     residual: ParameterResidual,
     prior: GaussianPrior,
     z: np.ndarray,
-    e: np.ndarray,
     xi: np.ndarray | None = None,
     steps: int = 40,
     report: Callable[[int, float], None] = lambda step, cost: None,
     min_gain: float = MIN_GAIN_PER_PARAMETER,
 ) -> tuple[Point, NormalEquations]:
-    """The nearest minimum from z, (d,), and the normal equations there; `e` gives the parameters that do not vary.
+    """The nearest minimum from z, (d,), and the normal equations there.
 
     Done when a step gains less than `close` per parameter.
     """
     xi = np.zeros((len(residual.segments), len(residual.start_scale))) if xi is None else xi
-    at = Point(z, xi, float(segment_costs(residual, z[None], xi[None], e).sum() + prior.cost(z)))
+    at = Point(z, xi, float(segment_costs(residual, z[None], xi[None]).sum() + prior.cost(z)))
     first, one_sided_share = residual.estimator.steps.first, residual.estimator.steps.one_sided_share
     scales = np.full(len(z), first), np.full(xi.shape, first)
 
     def derived(both_ways: bool) -> NormalEquations:
         hz, hx = (h if both_ways else one_sided_share * h for h in scales)
-        return NormalEquations(residual.linearize(at.z, e, at.xi, hz, hx, central=both_ways), residual.start_weight)
+        return NormalEquations(residual.linearize(at.z, at.xi, hz, hx, central=both_ways), residual.start_weight)
 
     found, damping = derived(False), 1e-2
     fresh, exact = True, False
     for step in range(steps if at.z.size or at.xi.size else 0):
         new, which, mended = at, 0, None
-        if (plain := _undamped_step(residual, prior, at, e, found)) is not None:
+        if (plain := _undamped_step(residual, prior, at, found)) is not None:
             new, mended = plain
         elif fresh:
             new, which = _best_step(
-                residual, prior, at, e, found, *_candidate_steps(residual, prior, found, at, e, damping * DAMPING_FACTORS)
+                residual, prior, at, found, *_candidate_steps(residual, prior, found, at, damping * DAMPING_FACTORS)
             )
         gain = at.cost - new.cost
         if gain <= 0 and fresh:
@@ -120,7 +119,6 @@ def _undamped_step(
     residual: ParameterResidual,
     prior: GaussianPrior,
     point: Point,
-    e: np.ndarray,
     normal: NormalEquations,
     min_gain_ratio: float = MIN_GAIN_RATIO,
 ) -> tuple[Point, NormalEquations] | None:
@@ -128,7 +126,7 @@ def _undamped_step(
     dz, dx = normal.step(normal.r, point.xi, prior, prior.gradient(point.z), 0.0)
     z, xi = point.z + dz, point.xi + dx
     promised = normal.predicted_gain(point.xi, dz, dx) + float(prior.cost(point.z) - prior.cost(z))
-    r = residual(residual.parameter_values(z[None], e), xi[None])
+    r = residual(residual.parameter_values(z[None]), xi[None])
     cost = float(_segment_costs_of(residual, r, xi[None]).sum() + prior.cost(z))
     if not (promised > 0 and point.cost - cost > min_gain_ratio * promised):
         return None
@@ -136,13 +134,13 @@ def _undamped_step(
 
 
 def take_step(
-    residual: ParameterResidual, prior: GaussianPrior, point: Point, e: np.ndarray, normal: NormalEquations
+    residual: ParameterResidual, prior: GaussianPrior, point: Point, normal: NormalEquations
 ) -> tuple[Point, NormalEquations | None]:
     """One step, and the derivatives at its end where they could be mended: a plain one, or else the best of cautious ones."""
-    if (plain := _undamped_step(residual, prior, point, e, normal, min_gain_ratio=0.0)) is not None:
+    if (plain := _undamped_step(residual, prior, point, normal, min_gain_ratio=0.0)) is not None:
         return plain
     moves = np.stack([normal.step(normal.r, point.xi, prior, prior.gradient(point.z), lam)[0] for lam in DAMPING_FACTORS])
-    new, _ = _best_step(residual, prior, point, e, normal, moves, np.zeros((len(moves), *point.xi.shape)))
+    new, _ = _best_step(residual, prior, point, normal, moves, np.zeros((len(moves), *point.xi.shape)))
     return new if new.cost < point.cost else point, None
 
 
@@ -150,7 +148,6 @@ def _best_step(
     residual: ParameterResidual,
     prior: GaussianPrior,
     point: Point,
-    e: np.ndarray,
     normal: NormalEquations,
     z_steps: np.ndarray,
     start_accelerations: np.ndarray,
@@ -161,7 +158,7 @@ def _best_step(
     )
     k, cautions = xi.shape[:2]
     z = np.repeat(point.z + z_steps, cautions, axis=0)
-    each = segment_costs(residual, z, xi.reshape(k * cautions, *point.xi.shape), e).reshape(k, cautions, -1)
+    each = segment_costs(residual, z, xi.reshape(k * cautions, *point.xi.shape)).reshape(k, cautions, -1)
     total = each.min(axis=1).sum(axis=1) + prior.cost(point.z + z_steps)
     which = int(np.argmin(total))
     chosen = xi[which, each[which].argmin(axis=0), np.arange(len(point.xi))]
@@ -173,7 +170,6 @@ def _candidate_steps(
     prior: GaussianPrior,
     normal: NormalEquations,
     point: Point,
-    e: np.ndarray,
     dampings: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Steps of z for each damping: the straight ones, and those bent along the valley where that is trustworthy.
@@ -184,7 +180,7 @@ def _candidate_steps(
     straight = [normal.step(normal.r, point.xi, prior, prior.gradient(point.z), lam) for lam in dampings]
     moves, starts = (np.stack(parts) for parts in zip(*straight, strict=True))
     probe = residual(
-        residual.parameter_values(point.z + CURVATURE_PROBE_SHARE * moves, e), point.xi + CURVATURE_PROBE_SHARE * starts
+        residual.parameter_values(point.z + CURVATURE_PROBE_SHARE * moves), point.xi + CURVATURE_PROBE_SHARE * starts
     ).reshape(len(moves), *normal.r.shape)
     bent, bends = moves.copy(), np.zeros_like(starts)
     for i, lam in enumerate(dampings):
@@ -205,26 +201,25 @@ def coarse_to_fine(
     residual: ParameterResidual,
     prior: GaussianPrior,
     z: np.ndarray,
-    e: np.ndarray,
     widths: tuple[float, ...] = DERIVATIVE_WIDTHS,
     report: Callable[[int, float], None] = lambda step, cost: None,
 ) -> tuple[Point, NormalEquations]:
-    """From z, (d,), down, and the normal equations there; `e` gives the numbers that do not vary."""
+    """From z, (d,), down, and the normal equations there."""
     xi = np.zeros((len(residual.segments), len(residual.start_scale)))
-    at = Point(z, xi, float(segment_costs(residual, z[None], xi[None], e).sum() + prior.cost(z)))
+    at = Point(z, xi, float(segment_costs(residual, z[None], xi[None]).sum() + prior.cost(z)))
     for step, width in enumerate(widths):
-        found = _linearize(residual, prior, at, e, width)
+        found = _linearize(residual, prior, at, width)
         dz, dx = found.step(found.r, at.xi, prior, prior.gradient(at.z), 0.0)
         tried = at.z + STEP_SHARES[:, None] * dz
         starts = at.xi + STEP_SHARES[:, None, None] * dx
-        cost = segment_costs(residual, tried, starts, e).sum(1) + prior.cost(tried)
+        cost = segment_costs(residual, tried, starts).sum(1) + prior.cost(tried)
         best = int(cost.argmin())
         if cost[best] < at.cost:
             at = Point(tried[best], starts[best], float(cost[best]))
             report(step, at.cost)
-    return at, _linearize(residual, prior, at, e, widths[-1])
+    return at, _linearize(residual, prior, at, widths[-1])
 
 
-def _linearize(residual: ParameterResidual, prior: GaussianPrior, point: Point, e: np.ndarray, width: float) -> NormalEquations:
+def _linearize(residual: ParameterResidual, prior: GaussianPrior, point: Point, width: float) -> NormalEquations:
     hz, hx = width * prior.std, np.full(point.xi.shape, width)
-    return NormalEquations(residual.linearize(point.z, e, point.xi, hz, hx, central=True), residual.start_weight)
+    return NormalEquations(residual.linearize(point.z, point.xi, hz, hx, central=True), residual.start_weight)

@@ -42,11 +42,10 @@ def choose_horizon(tracks: Sequence[Track], robot: Robot, noise: np.ndarray, e: 
         return longest  # the state is corrected after every tick
     segments = cut(tracks, robot, longest)
     which = np.unique(np.linspace(0, len(segments) - 1, PROBED_SEGMENTS).astype(int))
-    probe = ParameterResidual(robot, segments.take(which), noise, (), threads)
+    probe = ParameterResidual(robot, segments.take(which), noise, (), threads).at(e)
     xi = np.zeros((len(which), len(probe.start_scale)))
     slopes = (
-        probe.linearize(np.zeros(0), e, xi, np.zeros(0), np.full(xi.shape, 1.0 / START_SCALE_SIGMAS)).dr_dxi
-        / START_SCALE_SIGMAS
+        probe.linearize(np.zeros(0), xi, np.zeros(0), np.full(xi.shape, 1.0 / START_SCALE_SIGMAS)).dr_dxi / START_SCALE_SIGMAS
     )
     grown = np.sqrt((slopes**2).sum(-1).mean(-1))
     typical = np.median(grown, axis=0)

@@ -18,7 +18,6 @@ def fisher_information(
     prior: GaussianPrior,
     point: Point,
     normal: NormalEquations,
-    e: np.ndarray,
     draws: int = INFORMATION_DRAWS,
     report: Progress = silent,
 ) -> np.ndarray:
@@ -31,7 +30,7 @@ def fisher_information(
     """
     rng, total = np.random.default_rng(0), np.zeros_like(normal.matrix)
     for draw in range(draws):
-        total += residual.estimator.information_draw(residual, normal, point, e, prior, rng) / draws
+        total += residual.estimator.information_draw(residual, normal, point, prior, rng) / draws
         report((draw + 1) / draws)
     total /= residual.estimator.redundancy(residual, normal, prior)
     values, vectors = np.linalg.eigh(total)

@@ -53,7 +53,7 @@ def minimise_with_noise(
     where the starts begin.
     """
     z = np.clip(residual.space.unconstrained(start[residual.parameter_columns]), -MAX_ABS_START_Z, MAX_ABS_START_Z)
-    steps = 0
+    residual, steps = residual.at(start), 0
 
     def count(step: int, cost: float) -> None:
         nonlocal steps
@@ -62,7 +62,7 @@ def minimise_with_noise(
 
     first = True
     while True:
-        at, found = residual.estimator.minimise(residual, prior, z, start, xi, first, max_steps, count, min_gain)
+        at, found = residual.estimator.minimise(residual, prior, z, xi, first, max_steps, count, min_gain)
         z, first, rounds = at.z, False, rounds - 1
         sigma = residual_noise(residual, found, prior)
         if rounds <= 0 or np.nanmax(np.abs(sigma / residual.noise - 1.0)) < NOISE_TOLERANCE:

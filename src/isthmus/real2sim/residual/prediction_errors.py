@@ -54,7 +54,7 @@ def squared_errors(
     count = residual.seen.sum(1)
     found = []
     for e in worlds:
-        xi = residual.estimator.best_starts(residual, e, steps)
+        xi = residual.estimator.best_starts(residual.at(e), steps)
         r = residual(e[None], xi[None])[0] * sigma
         found.append(((r**2).sum(1), count))
     return found

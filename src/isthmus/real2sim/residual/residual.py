@@ -53,6 +53,8 @@ class ParameterResidual:
         self.robot, self.segments, self.threads = robot, segments, threads
         self.space = robot.space.subset(names)
         self.parameter_columns = np.array([robot.space.index(name) for name in self.space.names], dtype=int)
+        self.e = np.asarray(robot.space.nominal, float)
+        """(all,) values of the parameters that do not vary; nominal unless `at` says otherwise."""
         self.components = Components(robot.contract)
         self.estimator = estimator or estimator_for(robot)
         self._engines: dict[int, Simulation] = {}
@@ -71,6 +73,12 @@ class ParameterResidual:
         out.parameter_columns = self.parameter_columns[[n != name for n in self.space.names]]
         return out
 
+    def at(self, e: np.ndarray) -> Self:
+        """The same with values e, (all,), of the parameters that do not vary; engines are shared."""
+        out = copy(self)
+        out.e = e
+        return out
+
     def with_noise(self, noise: np.ndarray) -> Self:
         """The same with another σ, (components,); what is compared stays, and engines are shared.
 
@@ -81,9 +89,9 @@ class ParameterResidual:
         out.start_scale, out.start_weight = self.estimator.start_scale(self.components, noise)
         return out
 
-    def parameter_values(self, z: np.ndarray, e: np.ndarray) -> np.ndarray:
-        """e, (..., d of the robot), with the chosen parameters at z, (..., d)."""
-        out = np.broadcast_to(e, (*z.shape[:-1], len(e))).copy()
+    def parameter_values(self, z: np.ndarray) -> np.ndarray:
+        """All values of the robot's Space, (..., all), with the chosen parameters at z, (..., d)."""
+        out = np.broadcast_to(self.e, (*z.shape[:-1], len(self.e))).copy()
         out[..., self.parameter_columns] = self.space.from_unconstrained(z)
         return out
 
@@ -185,7 +193,6 @@ class ParameterResidual:
     def linearize(
         self,
         z: np.ndarray,
-        e: np.ndarray,
         xi: np.ndarray,
         hz: np.ndarray,
         hx: np.ndarray,
@@ -196,7 +203,7 @@ class ParameterResidual:
 
         One way only takes half of the work, and is off by half of the curvature times the step.
 
-        `e` gives all other parameters. Feet that touch and slip make r a function with many small edges. A derivative over a
+        Feet that touch and slip make r a function with many small edges. A derivative over a
         step as long as the numbers are uncertain sees past them, and is what the fit needs to know.
         """
         d, nx = len(z), xi.shape[1]
@@ -204,7 +211,7 @@ class ParameterResidual:
         ways = (1.0, -1.0) if central else (1.0,)
         zs = np.concatenate([z[None]] + [np.concatenate([z + way * dz, np.tile(z, (nx, 1))]) for way in ways])
         xis = np.concatenate([xi[None]] + [np.concatenate([np.tile(xi, (d, 1, 1)), xi + way * dx]) for way in ways])
-        r = self(self.parameter_values(zs, e), xis, noise_draw=noise_draw)
+        r = self(self.parameter_values(zs), xis, noise_draw=noise_draw)
         there, back = r[1 : 1 + d + nx], r[1 + d + nx :] if central else r[0]
         h = np.concatenate([np.broadcast_to(hz[:, None], (d, len(xi))), hx.T])[:, :, None, None]
         by = np.moveaxis((there - back) / (len(ways) * h), 0, -1)
@@ -213,4 +220,4 @@ class ParameterResidual:
     def start_jacobian(self, e: np.ndarray, xi: np.ndarray, h: np.ndarray) -> np.ndarray:
         """dr/dξ alone, (S, n, 2 nv), at ξ, (S, 2 nv), over steps of ±h; of a residual in which no number varies."""
         none = np.zeros(0)
-        return self.linearize(none, e, xi, none, h).dr_dxi.reshape(len(xi), -1, xi.shape[1])
+        return self.at(e).linearize(none, xi, none, h).dr_dxi.reshape(len(xi), -1, xi.shape[1])
