@@ -20,7 +20,7 @@ from isthmus.data.episode import Episode
 from isthmus.real2sim.drift.change_detection import ChangeShape
 from isthmus.real2sim.drift.parameter_changes import DriftAnalysis, ParameterChange, find_changes
 from isthmus.real2sim.drift.score_statistics import drift_inputs
-from isthmus.real2sim.prepare.checks.recording_checks import clean_episodes
+from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.real2sim.prepare.tracks import check_contract
 from isthmus.real2sim.recordings import Recordings, check_recordings, load_recordings
 from isthmus.real2sim.result_parts import INTERVAL_LEVEL, FindingRecord, check_not_negative, finding_records
@@ -216,13 +216,11 @@ def analyse_drift(
     fitted = set(unit.history[-1].get("recordings", ())) if unit.history else set()
     own = [i for i, e in enumerate(episodes) if e.hash in fitted]
     inputs = drift_inputs(
-        robot,
-        clean_episodes(episodes, findings),
+        prepare(robot, episodes, files, findings),
         unit.belief,
         design.prior,
         only,
         horizon,
-        files=files,
         unexplained_noise=unit.unexplained_noise,
     )
     found = find_changes(inputs, alarms_per_1000, baseline, own, report=lambda share: progress(min(share, 0.99)))
