@@ -24,7 +24,7 @@ import numpy as np
 
 from bench.coverage import EXPERIMENTS
 from isthmus.core.statistics import Rate
-from isthmus.real2sim.drift.drift import attribute, parameter_change_evidence
+from isthmus.real2sim.drift.parameter_changes import attribute, parameter_change_evidence
 from isthmus.real2sim.drift.score_statistics import (
     DriftInputs,
     ScoreStatistics,

@@ -25,7 +25,7 @@ import numpy as np
 
 from bench.spread import spread
 from isthmus.core.errors import BadInput
-from isthmus.real2sim.identify.excitation import Experiment, ExperimentEvaluator, excite
+from isthmus.real2sim.identify.excitation import Experiment, ExperimentEvaluator, design_experiment
 from isthmus.real2sim.identify.excitation_signals import Multisine
 from isthmus.real2sim.identify.fit import Fit, fit
 from isthmus.real2sim.identify.identification import prepare_segments
@@ -126,7 +126,10 @@ def summary(prior: GaussianPrior, draws: list[np.ndarray]) -> dict:
 
 
 def choose(judge: ExperimentEvaluator, tries: int) -> Experiment:
-    return excite(judge, tries, report=lambda done, worth: print(f"  {100 * done:.0f} %, {worth:.1f} nats", file=sys.stderr))
+    def show(done: float, worth: float) -> None:
+        print(f"  {100 * done:.0f} %, {worth:.1f} nats", file=sys.stderr)
+
+    return design_experiment(judge, tries, report=show)
 
 
 def run(name: str, seconds: float, tries: int, draws: int, out: Path) -> dict:

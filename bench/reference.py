@@ -47,6 +47,24 @@ RENAMED_KEYS: dict[str, str] = {
     r"^result\.followed$": "result.uses_observer",
     r"^result\.search\.left\b": "result.search.unexplained_noise",
     r"^result\.promised\b": "result.expected",
+    # actuator, residual
+    r"^result\.tried\b": "result.candidates",
+    r"^result\.largest\b": "result.largest_force",
+    # excite
+    r"^result\.worth$": "result.information",
+    r"^result\.worth_by_hand$": "result.baseline_information",
+    r"^(result\.parameters\.\w+)\.expected_by_hand\b": r"\1.expected_baseline",
+    # drift
+    r"^result\.trained_in$": "result.trained_on",
+    r"^result\.false_alarm_at_most$": "result.false_alarm_bound",
+    r"^result\.evidence_needed$": "result.alarm_threshold",
+    r"^result\.twin_interval_too_narrow_by$": "result.interval_inflation",
+    r"^result\.beyond\b": "result.unexplained_growth",
+    r"^result\.unexplained_growth\.times$": "result.unexplained_growth.factor",
+    r"^result\.error_over_noise\b": "result.unexplained_error",
+    r"^(result\.parameters\.\w+)\.watched$": r"\1.monitored",
+    r"^(result\.changes\.\d+)\.alike\b": r"\1.indistinguishable",
+    r"^(result\.changes\.\d+)\.cause$": r"\1.possible_cause",
 }
 """Patterns of paths in recorded results, and what the code says now: {r"\\bp$": "probability"}. Applied in this order."""
 RENAMED_VALUES: dict[str, str] = {}

@@ -29,7 +29,7 @@ class Walker(Robot):
         assert args[args.index("--only") + 1] == "ground"
         tried = {"as believed": {"fitted": 1.2, "held_out": 1.22}, "soft ground": {"fitted": 1.1, "held_out": 1.09}}
         ground = {"stiffness": 2750.0, "damping": 84.0, "sink": 0.0114} if self.soft else None
-        return (0 if self.soft else 1), {"kept": self.soft, "ground": ground, "tried": tried}
+        return (0 if self.soft else 1), {"kept": self.soft, "ground": ground, "candidates": tried}
 
 
 def told(tmp_path, robot: Robot) -> tuple:

@@ -68,7 +68,7 @@ class Robot:
     def actuator(self, args):
         return 0, {
             "law": "stribeck",
-            "tried": [{"law": "stribeck", "held_out": 1.1, "values": {"strength": 1.0, "motor_stribeck": 0.4}}],
+            "candidates": [{"law": "stribeck", "held_out": 1.1, "values": {"strength": 1.0, "motor_stribeck": 0.4}}],
         }
 
     def residual(self, args):

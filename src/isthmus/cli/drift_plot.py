@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from isthmus.real2sim.drift.drift import DriftReport
+    from isthmus.real2sim.drift.parameter_changes import DriftAnalysis
 
 PLOT_COLUMNS = 3
 
 
-def save_drift_plot(path: Path, found: DriftReport, files: Sequence[str]) -> None:
+def save_drift_plot(path: Path, found: DriftAnalysis, files: Sequence[str]) -> None:
     """One panel per number that is watched, with changes marked, and one for the errors."""
     import matplotlib
 

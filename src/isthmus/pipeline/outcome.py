@@ -150,7 +150,7 @@ def _attempt_record(attempt: Attempt) -> dict[str, Any]:
 def _describe_motor_law(result: dict[str, Any]) -> str:
     """Name of a motor law and the figures that are its own, from what `isthmus actuator` says."""
     name = result["law"]
-    values = next((t.get("values") or {} for t in result.get("tried", ()) if t["law"] == name), {})
+    values = next((t.get("values") or {} for t in result.get("candidates", ()) if t["law"] == name), {})
     own = next((rung.fields for rung in MOTOR_LAW_TERMS if rung.name == name), ())
     figures = ", ".join(
         f"{field} {values[LAW_PARAMETER_PREFIX + field]:.3g}" for field in own if LAW_PARAMETER_PREFIX + field in values

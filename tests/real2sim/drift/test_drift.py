@@ -11,7 +11,8 @@ import pytest
 from isthmus.cli.main import main
 from isthmus.data.mcap.writer import write_episode
 from isthmus.real2sim.drift.change_detection import alarm_threshold, change_evidence, change_size
-from isthmus.real2sim.drift.drift import drift
+from isthmus.real2sim.drift.drift import DriftResult, drift
+from isthmus.real2sim.drift.parameter_changes import find_changes
 from isthmus.real2sim.drift.score_statistics import drift_inputs
 from isthmus.real2sim.identify.fit import noise_by_signal, posterior_belief
 from isthmus.real2sim.identify.identification import fit_recordings
@@ -114,7 +115,7 @@ def quiet(pendulum):
 
 
 def _watched(robot, belief, episodes, **options):
-    return drift(drift_inputs(prepare(robot, episodes), belief, robot.prior, threads=1), **options)
+    return find_changes(drift_inputs(prepare(robot, episodes), belief, robot.prior, threads=1), **options)
 
 
 @pytest.mark.slow
@@ -145,8 +146,8 @@ def test_a_twin_that_lacks_play_is_watched_without_alarms(pendulum):
     sensors = [after.median()[pendulum.space.index(f"{name}_noise")] for name in left]
     assert all(s < 0.7 * x for s, x in zip(sensors, left.values(), strict=True))
     unit = drift_inputs(prepare(pendulum, drawn[2:]), after, pendulum.prior, threads=1, unexplained_noise=left)
-    assert not drift(unit).changes
-    assert not drift(unit, unchanged=5).changes
+    assert not find_changes(unit).changes
+    assert not find_changes(unit, unchanged=5).changes
 
 
 @pytest.mark.slow
@@ -209,19 +210,24 @@ def folder(pendulum, belief, quiet, tmp_path_factory):
     return path
 
 
-def test_the_command_says_what_has_changed_and_what_to_do(folder, pendulum, capsys):
-    files = [str(folder / f"{i}.mcap") for i in range(6)]
-    pendulum.prior.save(folder / "trained.json")
-    options = ["--belief", str(folder / "trained.json"), "-o", str(folder / "out.png"), "--json"]
-    assert main(["drift", str(folder / "unit.twin"), *files, *options]) == 1
-    said = json.loads(capsys.readouterr().out)
-    change = said["changes"][0]
-    assert change["name"] == "payload"
-    assert change["since"]["file"] == files[4]
-    assert change["low"] < 0.2 < change["high"]
-    assert change["cause"] == "a load put on"
+def test_the_result_says_what_has_changed_and_what_to_do(folder, pendulum):
+    files = [folder / f"{i}.mcap" for i in range(6)]
+    result = drift(folder / "unit.twin", files, trained_on=pendulum.prior)
+    change = result.changes[0]
+    assert change.name == "payload"
+    assert change.since.file == str(files[4])
+    assert change.low < 0.2 < change.high
+    assert change.possible_cause == "a load put on"
     # Beyond the 0 to 0.08 kg that it was trained with.
-    assert said["needed"] == "retraining"
+    assert result.needed == "retraining"
+    assert DriftResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    assert drift(Twin.load(folder / "unit.twin"), files).needed == "re-identification"
+
+
+def test_the_command_draws_a_plot(folder, capsys):
+    files = [str(folder / f"{i}.mcap") for i in range(3)]
+    assert main(["drift", str(folder / "unit.twin"), *files, "-o", str(folder / "out.png"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "drift"
     assert (folder / "out.png").read_bytes()[:4] == b"\x89PNG"
 
 

@@ -12,8 +12,9 @@ from isthmus.data.mcap.reader import read_episode
 from isthmus.data.mcap.writer import write_episode
 from isthmus.deploy.command_schedule import CommandSchedule
 from isthmus.deploy.onnx_controller import OnnxController
-from isthmus.real2sim.identify.excitation import ExperimentEvaluator, excite
+from isthmus.real2sim.identify.excitation import ExperimentEvaluator, design_experiment
 from isthmus.real2sim.identify.excitation_signals import CommandSteps, Multisine
+from isthmus.real2sim.identify.excite import ExcitationResult, excite
 from isthmus.real2sim.identify.fit import fit
 from isthmus.real2sim.identify.identification import prepare_segments
 from isthmus.robots import get_robot
@@ -33,7 +34,8 @@ NAMES = ("joint_damping", "joint_friction", "action_delay")
 
 @pytest.fixture(scope="module")
 def found(pendulum):
-    return excite(ExperimentEvaluator(pendulum, pendulum.prior, Multisine(pendulum, 4.0), 0.3, NAMES, threads=1), tries=60)
+    evaluator = ExperimentEvaluator(pendulum, pendulum.prior, Multisine(pendulum, 4.0), 0.3, NAMES, threads=1)
+    return design_experiment(evaluator, tries=60)
 
 
 def test_it_is_worth_more_than_a_chirp_and_keeps_inside_the_limits(pendulum, found):
@@ -86,6 +88,20 @@ def test_waves_stay_inside_the_limits_and_begin_and_end_at_rest(name):
     assert np.allclose(targets[:, 0], robot.default)
 
 
+def test_a_result_survives_json_and_no_global_generator_is_seeded(pendulum):
+    given = {"seconds": 2.0, "tries": 8, "horizon": 0.3, "only": ("joint_damping",)}
+    np.random.seed(7)
+    expected = np.random.rand()
+    np.random.seed(7)
+    result = excite(pendulum, **given)
+    assert np.random.rand() == expected
+    again = excite(pendulum, **given)
+    assert again.parameters == result.parameters
+    assert ExcitationResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    p = result.parameters["joint_damping"]
+    assert p.expected[1] - p.expected[0] < p.before[1] - p.before[0]
+
+
 @pytest.mark.slow
 def test_the_command_writes_targets_that_a_robot_can_play(pendulum, tmp_path, capsys):
     path = tmp_path / "probe.controller"
@@ -105,7 +121,7 @@ def test_the_command_writes_targets_that_a_robot_can_play(pendulum, tmp_path, ca
     write_episode(tmp_path / "out.mcap", record_targets(pendulum, pendulum.space.nominal, episode.target, seed=1))
     identify = ["identify", "pendulum", str(tmp_path / "out.mcap"), "--only", "joint_damping", "--expected"]
     assert main([*identify, str(tmp_path / "probe.mcap")]) == 0
-    assert "came out" in capsys.readouterr().out
+    assert "ratio" in capsys.readouterr().out
     assert main([*identify, str(tmp_path / "out.mcap")]) == 2
     capsys.readouterr()
     for wrong in (["--seconds", "0"], ["--tries", "0"], ["--only", "joint_dampin"], ["-o", str(tmp_path / "a.txt")]):

@@ -10,6 +10,7 @@ CMA-ES searches the coefficients; all candidates of a generation are simulated s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -195,7 +196,7 @@ def _believed_noise(robot: Robot, belief: Belief, unexplained_noise: Mapping[str
     return np.array([max(known.get(c.signal, 0.0), MIN_NOISE) for c in Components(robot.contract).entries])
 
 
-def excite(
+def design_experiment(
     evaluator: ExperimentEvaluator,
     tries: int = 400,
     seed: int = 0,
@@ -203,7 +204,14 @@ def excite(
 ) -> Experiment:
     """The best of some `tries` experiments."""
     course, rng = evaluator.excitation, np.random.default_rng(seed)
-    options = {"seed": seed + 1, "verbose": -9, "CMA_diagonal": course.coefficient_count > 40, "maxfevals": tries}
+    options = {
+        # A generator of its own: with a seed, CMA-ES would seed NumPy's global one.
+        "seed": math.nan,
+        "randn": np.random.RandomState(seed + 1).randn,
+        "verbose": -9,
+        "CMA_diagonal": course.coefficient_count > 40,
+        "maxfevals": tries,
+    }
     search = cma.CMAEvolutionStrategy(0.3 * rng.standard_normal(course.coefficient_count), 0.4, options)
     best: tuple[float, np.ndarray] | None = None
     done = 0

@@ -227,10 +227,10 @@ def _describe_learned(done: CallRecord) -> str:
     if done.failure:
         return f"What numbers do not explain could not be learned: {done.failure}"
     if done.call.arguments[0] == "actuator":
-        tried = ", ".join(f"{t['law']} {_format_number(t['held_out'])}" for t in done.result.get("tried", []))
+        tried = ", ".join(f"{t['law']} {_format_number(t['held_out'])}" for t in done.result.get("candidates", []))
         return f"Laws of the motors, with their error on held-out pieces / noise: {tried}. Kept: {done.result.get('law')}."
     kept = "kept" if done.result.get("kept") else "not kept"
-    tried = done.result.get("tried")
+    tried = done.result.get("candidates")
     if tried:
         laws = ", ".join(f"{law} {_format_number(error.get('held_out'))}" for law, error in tried.items())
         return f"Grounds, with their error on held-out pieces / noise: {laws}. Soft ground was {kept}."
