@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from isthmus.cli import render
-from isthmus.cli.option_assignments import parse_assignments
+from isthmus.cli.options import parse_assignments
 from isthmus.core.errors import BadInput
 from isthmus.core.files import check_writable, content_hash, write_json
 

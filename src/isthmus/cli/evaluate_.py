@@ -15,7 +15,7 @@ from typing import Annotated
 import tyro
 
 from isthmus.cli import render
-from isthmus.cli.option_assignments import parse_assignments
+from isthmus.cli.options import parse_assignments
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from isthmus.cli import render
-from isthmus.cli.option_checks import check_not_negative
+from isthmus.cli.options import check_not_negative
 from isthmus.core.errors import BadInput
 
 if TYPE_CHECKING:
