@@ -16,12 +16,13 @@ import numpy as np
 from bench.speed import Row
 from isthmus.data.mcap.writer import EpisodeWriter
 from isthmus.deploy.command_schedule import CommandSchedule
-from isthmus.deploy.controller import Controller, save_controller
 from isthmus.deploy.guard.guard import Guard
 from isthmus.deploy.links.link import Packet
+from isthmus.deploy.onnx_controller import OnnxController, save_controller
 from isthmus.deploy.preflight import preflight
-from isthmus.deploy.recorder import Recorder
-from isthmus.deploy.runtime import STATUS_COLUMNS, ControlLoop, RunResult
+from isthmus.deploy.recorder import STATUS_COLUMNS, Recorder
+from isthmus.deploy.run_result import RunResult
+from isthmus.deploy.runtime import ControlLoop
 
 TICKS = 20_000
 RATE, SECONDS = 500.0, 60.0
@@ -33,7 +34,7 @@ def measure(seconds: float = SECONDS) -> tuple[list[Row], list[str]]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "bench.controller"
         export_at(RATE, path)
-        tick, bare, guard = ticks(Controller.load(path))
+        tick, bare, guard = ticks(OnnxController.load(path))
         load, memory = loading(path)
         fast, slow = against_robot(RATE, seconds), against_robot(50.0, seconds / 3)
     us = lambda x, q: f"{np.quantile(x, q) * 1e6:.0f}"  # noqa: E731
@@ -53,12 +54,18 @@ def measure(seconds: float = SECONDS) -> tuple[list[Row], list[str]]:
             Row(f"{head}: deadlines missed, %", asked, f"{100 * o.missed.rate:.3f}"),
             Row("… by a loop that does nothing, before and after, %", "", f"{100 * run.before:.3f}, {100 * run.after:.3f}"),
             Row("… time that the hypervisor took from this machine meanwhile, %", "", f"{100 * run.stolen:.1f}"),
-            Row("… woke late, median and 99.9th percentile, µs", "", f"{us(o.wake_latency, 0.5)}, {us(o.wake_latency, 0.999)}"),
-            Row("… read, policy, guard, write, the same, µs", "", f"{us(o.compute_time, 0.5)}, {us(o.compute_time, 0.999)}"),
-            Row("… seconds of computing per second", "", f"{o.compute_time.sum() / run.seconds:.3f}"),
+            Row(
+                "… woke late, median and 99.9th percentile, µs",
+                "",
+                f"{us(run.wake_latency, 0.5)}, {us(run.wake_latency, 0.999)}",
+            ),
+            Row(
+                "… read, policy, guard, write, the same, µs", "", f"{us(run.compute_time, 0.5)}, {us(run.compute_time, 0.999)}"
+            ),
+            Row("… seconds of computing per second", "", f"{run.compute_time.sum() / run.seconds:.3f}"),
             Row("… ticks missing from its recording", "", f"{o.lost_ticks}"),
         ]
-    return rows, histogram(fast.outcome.wake_latency)
+    return rows, histogram(fast.wake_latency)
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,9 @@ class Measured:
     rate: float
     seconds: float
     outcome: RunResult
+    wake_latency: np.ndarray
+    compute_time: np.ndarray
+    """s per tick, (ticks,)."""
     before: float
     after: float
     """Share of deadlines missed by a loop that does nothing."""
@@ -81,9 +91,11 @@ def against_robot(rate: float, seconds: float) -> Measured:
             path = Path(folder) / "bench.controller"
             export_at(rate, path)
             before, stolen = idle(rate, seconds / 4), _stolen()
-            outcome = over_zenoh(Controller.load(path), endpoint, Path(folder) / "bench.mcap", seconds)
+            outcome, loop = over_zenoh(OnnxController.load(path), endpoint, Path(folder) / "bench.mcap", seconds)
             stolen = (_stolen() - stolen) / (seconds * (os.cpu_count() or 1))
-            return Measured(rate, seconds, outcome, before, idle(rate, seconds / 4), stolen)
+            return Measured(
+                rate, seconds, outcome, loop.wake_latency, loop.compute_time, before, idle(rate, seconds / 4), stolen
+            )
     finally:
         robot.terminate()
         robot.wait()
@@ -124,7 +136,7 @@ def export_at(rate: float, path: Path) -> None:
     save_controller(path, make_manifest(run, actor, onnx), onnx)
 
 
-def ticks(controller: Controller) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def ticks(controller: OnnxController) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Seconds per tick of the controller, of its bare session, and of the guard around it, taking turns."""
     m = controller.manifest
     rng = np.random.default_rng(0)
@@ -158,8 +170,8 @@ def loading(path: Path) -> tuple[float, int]:
     """Seconds and resident bytes of a fresh process that imports the runtime and loads a controller; median of five."""
     script = (
         "import time, os; t = time.perf_counter()\n"
-        "from isthmus.deploy.controller import Controller; import isthmus.deploy.runtime\n"
-        f"c = Controller.load({str(path)!r})\n"
+        "from isthmus.deploy.onnx_controller import OnnxController; import isthmus.deploy.runtime\n"
+        f"c = OnnxController.load({str(path)!r})\n"
         "print(time.perf_counter() - t, int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE'))"
     )
     found = []
@@ -183,7 +195,7 @@ def idle(rate: float, seconds: float) -> float:
     return late / k
 
 
-def over_zenoh(controller: Controller, endpoint: str, record: Path, seconds: float) -> RunResult:
+def over_zenoh(controller: OnnxController, endpoint: str, record: Path, seconds: float) -> tuple[RunResult, ControlLoop]:
     """A run against a virtual robot in its own process, recorded."""
     from isthmus.deploy.links.zenoh import ZenohLink
 
@@ -194,9 +206,10 @@ def over_zenoh(controller: Controller, endpoint: str, record: Path, seconds: flo
         checks, flight = preflight(controller, link, operator.values_at(0.0))
         assert flight is not None, [c for c in checks if not c.ok]
         recorder = Recorder(EpisodeWriter(record, flight.identity.contract, controller.manifest.operator, STATUS_COLUMNS, {}))
-        outcome = ControlLoop(controller, link, flight, operator, recorder).run(seconds)
-        assert outcome.status == "done", outcome.reason
-        return outcome
+        loop = ControlLoop(controller, link, flight, operator, recorder)
+        outcome = loop.run(seconds)
+        assert outcome.status == "completed", outcome.reason
+        return outcome, loop
     finally:
         link.close()
 

@@ -23,15 +23,15 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import minimize
 
-from isthmus.cli.run_ import recorder_for
 from isthmus.core.errors import BadInput
 from isthmus.core.files import atomic_write
 from isthmus.data.mcap.reader import read_episode
 from isthmus.deploy.command_schedule import CommandSchedule
-from isthmus.deploy.controller import Controller
 from isthmus.deploy.guard.guard import Guard
 from isthmus.deploy.links.in_process import InProcessLink
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.deploy.preflight import PreparedRobot, preflight
+from isthmus.deploy.recorder import recorder_for
 from isthmus.deploy.runtime import ControlLoop
 from isthmus.deploy.signal_map import SignalMap
 from isthmus.real2sim.diagnose.evidence import Evidence, gather_evidence
@@ -94,13 +94,13 @@ def cases(folder: Path, robots: list[str], seeds: range) -> Iterator[Case]:
 # Recordings -------------------------------------------------------------------------------------------------------
 
 
-def controller_of(robot: str, folder: Path) -> Controller:
+def controller_of(robot: str, folder: Path) -> OnnxController:
     """Of a policy that was trained on the prior; trained now if there is none."""
     path = folder / f"{robot}.controller"
     if not path.exists():
         for words in (["train", TASKS[robot], "-o", str(folder / robot)], ["export", str(folder / robot), "-o", str(path)]):
             subprocess.run([sys.executable, "-m", "isthmus", *words], check=True)
-    return Controller.load(path)
+    return OnnxController.load(path)
 
 
 def commands(robot: str, rng: np.random.Generator) -> tuple[str, ...]:

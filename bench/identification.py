@@ -29,7 +29,7 @@ from bench.__main__ import commit
 from bench.other import Other, installed
 from bench.planted import Problem, Work
 from isthmus.real2sim.identify.fit import fit
-from isthmus.real2sim.residual import gauss_newton
+from isthmus.real2sim.residual import gauss_newton, normal_equations
 from isthmus.real2sim.residual.prior import GaussianPrior
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.simulation import Simulation
@@ -85,7 +85,9 @@ def ours(problem: Problem, known: bool, threads: int) -> Run:
         flat = GaussianPrior(residual.space, z, FLAT * np.eye(len(z)))
         # A start that is known needs no caution.
         with mock.patch.object(
-            gauss_newton, "START_DAMPINGS", gauss_newton.START_DAMPINGS[:1] if known else gauss_newton.START_DAMPINGS
+            normal_equations,
+            "START_DAMPINGS",
+            normal_equations.START_DAMPINGS[:1] if known else normal_equations.START_DAMPINGS,
         ):
             at, _ = gauss_newton.gauss_newton(residual, flat, z, problem.start, report=lambda step, cost: work.note(cost))
     work.stop()
@@ -119,7 +121,9 @@ class Judge:
         z = self._z(problem.truth)
         xi = np.zeros((len(problem.known), len(self.residual.spread)))
         small = np.full(len(z), 1e-3), np.full(xi.shape, 1e-3)
-        found = gauss_newton.NormalEquations(self.residual.linearize(z, problem.truth, xi, *small), self.residual.hold)
+        found = normal_equations.NormalEquations(
+            self.residual.linearize(z, problem.truth, xi, *small), self.residual.start_weight
+        )
         self.information = found.matrix
 
     def _z(self, e: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from mujoco import minimize, sysid
 from bench.planted import Problem, Work
 from isthmus.core.errors import BadInput
 from isthmus.real2sim.prepare.segments import Segments
-from isthmus.real2sim.residual.robust_loss import pseudo_huber_loss, robust_weights
+from isthmus.real2sim.residual.normal_equations import pseudo_huber_loss, robust_weights
 from isthmus.sim.engines.mujoco.tangent import integrate
 from isthmus.sim.indexing import signal_sources
 from isthmus.world import Param, Target

@@ -20,6 +20,7 @@ from isthmus.real2sim.prepare.tracks import to_tracks
 from isthmus.robots import get_robot
 from isthmus.robots.go1 import JOINT_RANGE, JOINTS, KP, LEG_JOINTS, STANCE
 from isthmus.robots.parameters import factor, offset, space_and_prior, vary
+from isthmus.sim.morphology import Morphology, Root
 from isthmus.sim.robot import MotorParams, Robot
 from isthmus.sim.simulation import Simulation
 
@@ -132,9 +133,7 @@ def legs(seed: int = 0) -> Problem:
         sources={"joint_pos": "qpos", "joint_vel": "qvel"},
         home=stance,
         default=stance,
-        base="",
-        feet=(),
-        mirror=None,
+        morphology=Morphology((Root("trunk"),)),
     )
     space = (
         *(factor(f"{p}_mass", f"body:.*_{p}/mass", (0.5, 2.0), (0.5, 2.0)) for p in LEG_JOINTS),
@@ -150,7 +149,14 @@ def legs(seed: int = 0) -> Problem:
 def _native(robot: Robot, spec: mujoco.MjSpec, ranges) -> Robot:
     space, prior = space_and_prior(ranges)
     spec.compile()
-    return replace(robot, xml=spec.to_xml(), motors=MotorParams("native"), space=space, prior=prior, mirror=None)
+    return replace(
+        robot,
+        xml=spec.to_xml(),
+        motors=MotorParams("native"),
+        space=space,
+        prior=prior,
+        morphology=replace(robot.morphology, mirror=None),
+    )
 
 
 def _problem(name: str, robot: Robot, truth: np.ndarray, start: np.ndarray, size: float, seed: int) -> Problem:

@@ -26,15 +26,16 @@ from bench.recordings import Case
 from isthmus.data.episode import Episode
 from isthmus.real2sim.identify.fit import fit, posterior_belief
 from isthmus.real2sim.identify.force_features import with_learned_force
-from isthmus.real2sim.identify.identify import prediction_errors
 from isthmus.real2sim.identify.learned_force import learn_force
 from isthmus.real2sim.identify.motor_identification import fit_to_motion
 from isthmus.real2sim.identify.motor_laws import MOTOR_LAW_TERMS, MotorLawTerm
 from isthmus.real2sim.prepare.checks.recording_checks import check, clean_episodes
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.tracks import to_tracks
-from isthmus.real2sim.residual.residual import Components, ParameterResidual, settle_ticks
+from isthmus.real2sim.residual.prediction_errors import prediction_errors
+from isthmus.real2sim.residual.residual import ParameterResidual, settle_ticks
 from isthmus.sim.robot import Robot
 
 CASES = {**DRIVEN, "arm": bodies.arm, "quadrotor": bodies.quadrotor, "cube": bodies.cube}

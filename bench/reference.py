@@ -9,7 +9,7 @@
 A case, one line of reference.txt, is a command of Isthmus with `--json`, in a process of its own with one thread. DIR/NAME.json
 keeps its result, its exit code and digests of the files that it wrote. Inputs of a case (runs, controllers, recordings, twins)
 stay in DIR/work, and `compare` reads these: a difference shows where it arises, not in all that follows. What it makes itself
-is in DIR/again.
+is in DIR/again-CHECKOUT, so that several checkouts may be compared at a time.
 
 Numbers must agree bit for bit, or within the case's relative tolerance. Keys may be added; sentences and hashes of files may
 change, and are counted (`--words` prints them). Another processor differs in the last bits: compare on the machine of `record`.
@@ -74,15 +74,15 @@ def cases() -> list[Case]:
 
 def library() -> SimpleNamespace:
     """All that is imported from Isthmus: adapt this when modules move."""
-    from isthmus.data.recording import write
+    from isthmus.data.mcap.writer import write_episode
     from isthmus.deploy.controller import Controller
-    from isthmus.deploy.link import Command
-    from isthmus.identify.plant import record, waves
+    from isthmus.deploy.links.link import Command
     from isthmus.robots import get_robot
-    from isthmus.sim.engine import Engine
-    from isthmus.sim.reality import VirtualRobot
-    from isthmus.sim.reality.families import families, hidden
-    from isthmus.tasks import TASKS, get_task
+    from isthmus.sim.reality.hidden import families, hidden
+    from isthmus.sim.reality.virtual_robot import VirtualRobot
+    from isthmus.sim.simulate_recording import random_multisine, record_targets
+    from isthmus.sim.simulation import Simulation
+    from isthmus.tasks.catalogue import TASKS, get_task
     from isthmus.tasks.env import Env
 
     return SimpleNamespace(**locals())
@@ -108,13 +108,13 @@ def engines(lib: SimpleNamespace, *names: str) -> dict[str, Any]:
     found = {}
     for name in names:
         robot, rng = lib.get_robot(name), np.random.default_rng(0)
-        engine = lib.Engine(robot, 8, threads=1)
-        engine.apply(robot.prior.sample(rng, 8), engine.all)
-        engine.reset(engine.all)
+        engine = lib.Simulation(robot, 8, threads=1)
+        engine.apply(robot.prior.sample(rng, 8), np.arange(8))
+        engine.reset(np.arange(8))
         for target in targets(robot, rng, 300, 8):
             engine.step(target)
-            engine.reset(np.flatnonzero(engine.blown))
-        state = {"e": engine.e, "qpos": engine.qpos, "qvel": engine.qvel, "signals": engine.measured(rng)}
+            engine.reset(np.flatnonzero(engine.diverged))
+        state = {"e": engine.e, "qpos": engine.qpos, "qvel": engine.qvel, "signals": engine.signals(rng)}
         found[Path(name).stem] = {key: digest(value) for key, value in state.items()}
     return found
 
@@ -126,7 +126,7 @@ def lived(lib: SimpleNamespace, task: Any, ticks: int, **options: Any) -> dict[s
     env, rewards = lib.Env(task, 8, seed=0, threads=1, **options), []
     for target in targets(task.robot, np.random.default_rng(1), ticks, 8):
         rewards.append(env.step(torch.from_numpy(target).float()).reward)
-    state = {"qpos": env.engine.qpos, "qvel": env.engine.qvel, "rewards": torch.stack(rewards), "critic": env.critic()}
+    state = {"qpos": env.sim.qpos, "qvel": env.sim.qvel, "rewards": torch.stack(rewards), "critic": env.critic()}
     return {key: digest(value) for key, value in (state | env.signals() | env.privileged()).items()}
 
 
@@ -152,7 +152,7 @@ def planted(lib: SimpleNamespace, name: str, path: str) -> dict[str, Any]:
     """A recording of a robot with numbers drawn from its prior."""
     robot = lib.get_robot(name)
     e = robot.prior.sample(np.random.default_rng(4), 1)[0]
-    lib.write(Path(path), lib.record(robot, e, lib.waves(robot, 2.0, 0, 0.15), seed=5))
+    lib.write_episode(Path(path), lib.record_targets(robot, e, lib.random_multisine(robot, 2.0, 0, 0.15), seed=5))
     return {"e": e.tolist()}
 
 
@@ -279,15 +279,14 @@ class Verdict:
             self.different.append(text)
 
     def line(self) -> str:
-        numbers = f", numbers by up to {self.worst:.1e}" if self.worst else ""
-        state = f"within tolerance{numbers}" if self.worst else "same"
-        state = f"DIFFERENT in {len(self.different)} places{numbers}" if self.different else state
+        state = f"DIFFERENT in {len(self.different)} places" if self.different else "within tolerance" if self.worst else "same"
+        state += f", numbers by up to {self.worst:.1e}" if self.worst else ""
         return state + (f"; {len(self.words)} sentences or hashes changed" if self.words else "")
 
 
 def compared(old: dict[str, Any], new: dict[str, Any], tolerance: float) -> Verdict:
-    crash = [new["crash"].strip().splitlines()[-1]] if "crash" in new else []
-    verdict, now = Verdict(tolerance, crash), dict(flat(new))
+    said = new["crash"].strip().splitlines()[-1] if "crash" in new else new["result"].get("error")
+    verdict, now = Verdict(tolerance, [said] if said and old["exit"] != new["exit"] else []), dict(flat(new))
     for recorded, value in flat(old):
         if any(re.search(pattern, recorded) for pattern in (*VARYING_KEYS, *DROPPED_KEYS)):
             continue
@@ -310,14 +309,14 @@ def main() -> None:
     parser.add_argument("folder", type=lambda text: Path(text).resolve(), metavar="DIR")
     parser.add_argument("--only", nargs="+", metavar="NAME", default=[case.name for case in cases()])
     parser.add_argument("--quick", action="store_true", help="cases that take under 2 minutes together")
-    parser.add_argument("--remade", action="store_true", help="inputs from DIR/again where they are there")
+    parser.add_argument("--remade", action="store_true", help="inputs that this checkout made itself, where it has")
     parser.add_argument("--tolerance", type=float, help="relative, in place of each case's own")
     parser.add_argument("--words", action="store_true", help="print sentences and hashes that changed")
     parser.add_argument("--jobs", type=int, default=1)
     args = parser.parse_args()
     chosen = [case for case in cases() if case.name in args.only and (case.quick or not args.quick)]
     chosen = [case for case in chosen if "menagerie:" not in case.command or os.environ.get("MENAGERIE_ROOT")]
-    work, again = args.folder / "work", args.folder / "again"
+    work, again = args.folder / "work", args.folder / f"again-{ROOT.name}"
     place = Place((work,), work) if args.what == "record" else Place((again, work) if args.remade else (work,), again)
     place.out.mkdir(parents=True, exist_ok=True)
 
@@ -328,9 +327,8 @@ def main() -> None:
             found = json.loads(file.read_text()) if file.exists() else place.run(case)
             if "crash" not in found:
                 file.write_text(json.dumps(found, indent=1))
-            print(
-                f"{case.name:37} exit {found['exit']}, {time.perf_counter() - start:.1f} s", found.get("crash", ""), flush=True
-            )
+            took = time.perf_counter() - start
+            print(f"{case.name:37} exit {found['exit']}, {took:.1f} s", found.get("crash", ""), flush=True)
             return "crash" not in found
         if not file.exists():
             print(f"{case.name:37} not recorded")

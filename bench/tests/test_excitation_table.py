@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bench.excitation import KINDS, summary
-from isthmus.real2sim.identify.fit import free_parameters
-from isthmus.real2sim.residual.prior import gaussian_prior
+from isthmus.real2sim.residual.prior import free_parameters, gaussian_prior
 from isthmus.robots import get_robot
 
 

@@ -17,9 +17,9 @@ from isthmus.core.errors import BadInput
 from isthmus.core.from_plain import MAX_ITEMS, MAX_TEXT_LENGTH, from_plain
 from isthmus.core.statistics import Rate
 from isthmus.data.contract import AffineFeedback, Contract, Safety, Signal
-from isthmus.deploy.controller import Manifest
 from isthmus.deploy.links import wire
 from isthmus.deploy.links.link import MODES, Command, Identity, Packet
+from isthmus.deploy.manifest import Manifest
 from support.contracts import arm
 from support.controllers import manifest
 

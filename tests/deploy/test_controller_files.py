@@ -17,8 +17,8 @@ from onnx import TensorProto, helper
 
 from isthmus.core.errors import BadInput
 from isthmus.core.files import content_hash
-from isthmus.deploy import controller as controller_module
-from isthmus.deploy.controller import Controller, pack_controller, save_controller, unpack_controller
+from isthmus.deploy import onnx_controller as controller_module
+from isthmus.deploy.onnx_controller import OnnxController, pack_controller, save_controller, unpack_controller
 from support.controllers import CONTRACT, DEFAULT, GOOD, constant, floats, manifest, model, refuse, small, summing
 
 # Damaged files -------------------------------------------------------------------------------------------------------
@@ -27,7 +27,7 @@ from support.controllers import CONTRACT, DEFAULT, GOOD, constant, floats, manif
 def test_packing_and_unpacking_give_the_same_and_always_the_same_bytes(tmp_path):
     made, raw = unpack_controller(GOOD, "here")
     assert pack_controller(made, raw) == GOOD
-    assert save_controller(tmp_path / "a", made, raw) == content_hash(GOOD) == Controller.load(tmp_path / "a").hash
+    assert save_controller(tmp_path / "a", made, raw) == content_hash(GOOD) == OnnxController.load(tmp_path / "a").hash
     with zipfile.ZipFile(io.BytesIO(GOOD)) as file:
         assert file.namelist() == ["contract.json", "controller.onnx"]
         assert json.loads(file.read("contract.json"))["robot"]["robot"] == "arm"
@@ -84,7 +84,7 @@ def test_a_stranger_who_signs_damaged_bytes_gets_bad_input_at_worst(changes, dir
     for at, value in changes:
         body[start + at % (len(body) - start)] = value
     with contextlib.suppress(BadInput):
-        Controller(*unpack_controller(signed(bytes(body)), "here"))
+        OnnxController(*unpack_controller(signed(bytes(body)), "here"))
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=3))
@@ -94,7 +94,7 @@ def test_a_graph_with_damaged_bytes_is_a_bad_input_at_worst(changes):
     for at, value in changes:
         raw[at % len(raw)] = value
     with contextlib.suppress(BadInput):
-        Controller(manifest(CONTRACT, DEFAULT, bytes(raw)), bytes(raw))
+        OnnxController(manifest(CONTRACT, DEFAULT, bytes(raw)), bytes(raw))
 
 
 # Archives ------------------------------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ def entries(data: bytes = GOOD) -> list[tuple[str, bytes]]:
 def test_an_archive_made_by_hand_is_accepted(tmp_path):
     """So what the next tests refuse is refused for its own reason."""
     (tmp_path / "a").write_bytes(archive(entries()))
-    assert Controller.load(tmp_path / "a").manifest == unpack_controller(GOOD, "here")[0]
+    assert OnnxController.load(tmp_path / "a").manifest == unpack_controller(GOOD, "here")[0]
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -159,7 +159,7 @@ def test_a_graph_or_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
     with path.open("r+b") as file:
         file.truncate(controller_module.MAX_GRAPH + 2 * controller_module.MAX_MANIFEST + 1)
     with pytest.raises(BadInput, match="too large"):
-        Controller.load(path)
+        OnnxController.load(path)
     size = len(entries()[1][1])
     monkeypatch.setattr(controller_module, "MAX_GRAPH", size)
     unpack_controller(GOOD, "here")
@@ -171,7 +171,7 @@ def test_a_graph_or_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
 def test_a_file_that_is_not_there_is_a_bad_input(tmp_path):
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(BadInput, match="cannot read"):
-            Controller.load(path)
+            OnnxController.load(path)
 
 
 # Contracts that disagree with their graphs ---------------------------------------------------------------------------
@@ -247,4 +247,4 @@ def test_a_graph_whose_output_has_another_shape_than_it_says_is_refused_at_load(
     data = model(nodes, inputs, [floats("joint_target", 1, 2)], [constant(k, v) for k, v in rows.items()]).SerializeToString()
     made = replace(manifest(CONTRACT, DEFAULT, data), operator=(), memory={})
     with pytest.raises(BadInput, match="computes a shape"):
-        Controller(made, data)
+        OnnxController(made, data)

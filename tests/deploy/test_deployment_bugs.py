@@ -60,7 +60,7 @@ def test_joints_in_another_order_are_matched_by_name(walk):
     )
     assert not (columns == np.arange(old.width)).all()
     a, b = fly(walk, plain, 0.5), fly(walk, other, 0.5)
-    assert (a.status, b.status) == ("done", "done")
+    assert (a.status, b.status) == ("completed", "completed")
     assert len(plain.commands) == len(other.commands) == a.ticks
     for ours, theirs in zip(plain.commands, other.commands, strict=True):
         assert np.array_equal(ours.target[to], theirs.target)
@@ -89,7 +89,7 @@ def test_motors_that_are_much_weaker_than_they_say_end_the_ramp(walk):
     assert failed(walk, real(params={"kp": 0.5})) == {}
     assert fly(walk, weak, 0.5).reason.startswith("follow: ")
     assert weak.commands[-1].mode == "damp"
-    assert fly(walk, nearly, 0.2).status == "done"
+    assert fly(walk, nearly, 0.2).status == "completed"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_wrong_zero_or_direction_shows_before_the_start_where_it_moves_the_pos
 def test_zero_action_holds_the_pose(walk, tmp_path):
     outcome, found = recorded(walk, real(), 0.5, tmp_path / "a.mcap")
     running = found.status["state"] == GUARD_STATES.index("run")
-    assert outcome.status == "done"
+    assert outcome.status == "completed"
     assert np.abs(found.signals["joint_pos"][running] - GO1.default).max() < 0.3
     assert np.abs(found.target[running] - GO1.default).max() < 0.05
 
@@ -251,7 +251,7 @@ def test_a_robot_that_lies_stands_up_before_the_policy_takes_over(walk, tmp_path
     body = real()
     for name in "ab":
         outcome, found = recorded(walk, body, 0.2, tmp_path / f"{name}.mcap")
-        assert outcome.status == "done", outcome.reason
+        assert outcome.status == "completed", outcome.reason
     first = int(np.nonzero(found.status["state"] == GUARD_STATES.index("run"))[0][0])
     assert np.abs(found.signals["joint_pos"][0] - GO1.default).max() > 0.9
     assert np.abs(found.signals["joint_pos"][first] - GO1.default).max() < 0.4
@@ -261,7 +261,7 @@ def test_a_robot_that_lies_stands_up_before_the_policy_takes_over(walk, tmp_path
 def test_the_way_to_the_start_pose_is_a_ramp_within_the_torque_of_the_motors(walk, tmp_path):
     """kp (u - q) - kd q̇, predicted from what the robot said, for every command that was sent."""
     outcome, found = recorded(walk, real(crouched(0.4)), 0.2, tmp_path / "a.mcap")
-    assert outcome.status == "done"
+    assert outcome.status == "completed"
     q, qd = found.signals["joint_pos"], found.signals["joint_vel"]
     kp, kd, effort = GO1.contract.gains["kp"], GO1.contract.gains["kd"], np.array(GO1.contract.safety.effort)
     gap = np.abs(q[0] - GO1.default).max()

@@ -16,11 +16,12 @@ from isthmus.data.contract import Contract
 from isthmus.data.episode import Episode
 from isthmus.data.mcap.writer import EpisodeWriter, read_episode
 from isthmus.deploy.command_schedule import CommandSchedule
-from isthmus.deploy.controller import Controller, Manifest, pack_controller, unpack_controller
 from isthmus.deploy.links.in_process import InProcessLink
+from isthmus.deploy.manifest import Manifest
+from isthmus.deploy.onnx_controller import OnnxController, pack_controller, unpack_controller
 from isthmus.deploy.preflight import preflight
-from isthmus.deploy.recorder import Recorder
-from isthmus.deploy.runtime import STATUS_COLUMNS, ControlLoop
+from isthmus.deploy.recorder import STATUS_COLUMNS, Recorder
+from isthmus.deploy.runtime import ControlLoop
 from isthmus.learn.policies import export
 from isthmus.learn.policies.actor import Actor
 from isthmus.tasks.catalogue import get_task
@@ -107,7 +108,7 @@ def test_the_whole_graph_is_exported(swing, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "graph_bytes", lambda actor: swing.onnx)
     checked = export.export(swing.run, swing.actor, tmp_path / "a.controller")
     assert checked["worst"] <= export.TOLERANCE
-    assert Controller.load(tmp_path / "a.controller").manifest == swing.manifest
+    assert OnnxController.load(tmp_path / "a.controller").manifest == swing.manifest
 
 
 def test_no_file_beside_the_graph_can_hold_a_scale(swing):
@@ -133,7 +134,7 @@ def replayed(made: Made, episode: Episode, ticks: int = 1) -> np.ndarray:
 def test_a_replay_gives_the_recorded_targets_bit_for_bit(swing, tmp_path):
     """Preflight ticks the policy too, and leaves nothing of that in its memory. Ticking twice would show."""
     outcome, found = recorded(swing, real(robot="pendulum"), 2.0, tmp_path / "a.mcap")
-    assert outcome.status == "done"
+    assert outcome.status == "completed"
     wanted = found.wanted[np.isfinite(found.wanted).all(1)]
     assert len(wanted) >= 90
     assert np.ptp(wanted) > 0.01
@@ -174,7 +175,7 @@ def test_a_graph_and_a_contract_of_other_shapes_do_not_load_together(walk):
         with pytest.raises(
             BadInput, match=rf"'(memory|next)?\.?{name.split('.')[-1]}' the contract says .*, but the graph has"
         ):
-            Controller(wrong, walk.onnx)
+            OnnxController(wrong, walk.onnx)
 
 
 # 28, 29: whose file it is, and what it may be asked -----------------------------------------------------------------------

@@ -16,7 +16,7 @@ from onnx import helper
 from isthmus.core.errors import BadInput
 from isthmus.core.files import content_hash
 from isthmus.data.contract import Signal
-from isthmus.deploy.controller import Controller
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.learn.policies import export as export_module
 from isthmus.learn.policies.actor import Actor
 from isthmus.learn.policies.export import TOLERANCE
@@ -27,7 +27,7 @@ from support.deployments import make
 
 @torch.no_grad()
 def test_ticks_are_those_of_the_module_also_after_a_reset(exported):
-    found, actor = Controller.load(exported.path), exported.actor
+    found, actor = OnnxController.load(exported.path), exported.actor
     memory, asked = actor.memory(1), []
     for tick, signals in enumerate(trajectory(found.manifest, 300)):
         if tick in (0, 1, 100, 101, 250):
@@ -46,7 +46,7 @@ def test_ticks_are_those_of_the_module_also_after_a_reset(exported):
 
 
 def test_what_a_tick_returns_stays_as_it_is(exported):
-    found = Controller.load(exported.path)
+    found = OnnxController.load(exported.path)
     ticks = list(trajectory(found.manifest, 3))
     first = found.tick(ticks[0])
     kept = first.copy()
@@ -56,7 +56,7 @@ def test_what_a_tick_returns_stays_as_it_is(exported):
 
 
 def test_a_reset_forgets_everything(exported):
-    found = Controller.load(exported.path)
+    found = OnnxController.load(exported.path)
     runs_ = []
     for _ in range(2):
         found.reset()
@@ -71,7 +71,7 @@ def test_export_checks_a_thousand_ticks_and_every_kind_of_signal(exported):
     assert export_module.TICKS * export_module.WORLDS >= 1000
     assert exported.checked["checks"].keys() == {"recorded", "extreme", "boundary", "ramp"}
     assert 0.0 < max(exported.checked["checks"].values()) == exported.checked["worst"] <= TOLERANCE
-    assert exported.checked["hash"] == Controller.load(exported.path).hash == content_hash(exported.path.read_bytes())
+    assert exported.checked["hash"] == OnnxController.load(exported.path).hash == content_hash(exported.path.read_bytes())
 
 
 def nudge(data: bytes, name: str, by: float) -> bytes:
@@ -99,7 +99,7 @@ def test_last_digits_do_not_add_up_over_ticks(tmp_path, monkeypatch):
     monkeypatch.setattr(export_module, "graph_bytes", lambda actor: nudged)
     checked = export_module.export(made.run, made.actor, tmp_path / "a.controller")
     assert 1e-6 < checked["checks"]["recorded"] <= TOLERANCE
-    one, other = (Controller(made.manifest, graph) for graph in (made.onnx, nudged))
+    one, other = (OnnxController(made.manifest, graph) for graph in (made.onnx, nudged))
     quiet = {s.name: np.zeros(s.size, np.float32) for s in made.manifest.signals}
     carried = [export_module._difference(one.tick(quiet), other.tick(quiet)) for _ in range(200)]
     assert max(carried) > TOLERANCE
@@ -122,7 +122,7 @@ def test_a_policy_that_decides_by_its_signals_is_not_exported(exported, monkeypa
 
 
 def test_the_manifest_says_what_the_run_was(exported):
-    found, run = Controller.load(exported.path).manifest, exported.run
+    found, run = OnnxController.load(exported.path).manifest, exported.run
     assert found.robot == run.task.robot.contract
     assert found.default == run.task.robot.default
     assert found.operator == (run.task.command.signal,)
@@ -217,8 +217,8 @@ for package in ("core", "world", "data", "data.mcap", "deploy", "deploy.guard", 
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{found.name}")
 import numpy as np
-from isthmus.deploy.controller import Controller
-c = Controller.load(sys.argv[1])
+from isthmus.deploy.onnx_controller import OnnxController
+c = OnnxController.load(sys.argv[1])
 target = c.tick({s.name: np.ones(s.size) for s in c.manifest.signals})
 heavy = sorted({m.split(".")[0] for m in sys.modules} & {"torch", "mujoco", "scipy", "pyarrow", "onnx", "viser", "rosbags"})
 most = next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
@@ -232,5 +232,5 @@ def test_the_robot_needs_neither_torch_nor_mujoco_nor_much_memory(exported):
     said = json.loads(done.stdout)
     assert said["heavy"] == []
     assert said["kib"] < 150 * 1024
-    here = Controller.load(exported.path)
+    here = OnnxController.load(exported.path)
     assert said["target"] == here.tick({s.name: np.ones(s.size) for s in here.manifest.signals}).tolist()

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from isthmus.core.errors import BadInput
-from isthmus.deploy import controller as controller_module
+from isthmus.deploy import onnx_controller as controller_module
 from isthmus.deploy import onnx_screening
-from isthmus.deploy.controller import Controller, unpack_controller
+from isthmus.deploy.onnx_controller import OnnxController, unpack_controller
 from support.controllers import CONTRACT, DEFAULT, GOOD, constant, floats, manifest, refuse, small, summing, trajectory
 
 # Graphs of strangers -------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def test_a_graph_that_does_more_than_arithmetic_never_reaches_the_runtime(monkey
 def test_the_small_graph_of_these_tests_does_reach_it(monkeypatch):
     no_runtime(monkeypatch)
     with pytest.raises(AssertionError, match="saw the graph"):
-        Controller(*unpack_controller(GOOD, "here"))
+        OnnxController(*unpack_controller(GOOD, "here"))
 
 
 def varint(x: int) -> bytes:
@@ -128,7 +128,7 @@ def test_the_graph_that_is_checked_is_the_one_that_runs():
     """Bytes that also look like the runtime's own format are read as what was checked."""
     raw = chunk(15 << 3 | 2, b"\0\0ORTM") + summing(CONTRACT, DEFAULT).SerializeToString()
     assert raw[4:8] == b"ORTM"
-    disguised, plain = Controller(manifest(CONTRACT, DEFAULT, raw), raw), Controller(*unpack_controller(GOOD, "here"))
+    disguised, plain = OnnxController(manifest(CONTRACT, DEFAULT, raw), raw), OnnxController(*unpack_controller(GOOD, "here"))
     for signals in trajectory(plain.manifest, 5):
         assert (disguised.tick(signals) == plain.tick(signals)).all()
 

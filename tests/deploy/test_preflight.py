@@ -14,9 +14,9 @@ from isthmus.core.errors import BadInput
 from isthmus.data.contract import Contract, Safety, Signal
 from isthmus.data.mcap.writer import read_episode
 from isthmus.deploy.command_schedule import CommandSchedule
-from isthmus.deploy.controller import Controller
 from isthmus.deploy.links.in_process import InProcessLink
 from isthmus.deploy.links.link import Identity, Packet
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.deploy.preflight import preflight
 from isthmus.deploy.signal_map import SignalMap, contract_differences
 from support.contracts import put, tilted
@@ -48,7 +48,7 @@ def lean(packet: Packet) -> list[Packet]:
     return [replace(packet, values=tilted(CONTRACTS["go1"][0], packet.values, 1.05))]
 
 
-def nan_controller() -> Controller:
+def nan_controller() -> OnnxController:
     """Fine for zeros, but not for the signals of a robot that stands."""
     contract, default = CONTRACTS["go1"]
     nodes = [
@@ -59,7 +59,7 @@ def nan_controller() -> Controller:
     ]
     constants = [constant("axis", np.array([1])), constant("default", default[None].astype(np.float32))]
     made = model(nodes, [floats("accel", 1, 3)], [floats("joint_target", 1, 12)], constants).SerializeToString()
-    return Controller(replace(manifest(contract, default, made), operator=(), memory={}), made)
+    return OnnxController(replace(manifest(contract, default, made), operator=(), memory={}), made)
 
 
 def only(kept: Callable[[Packet], bool]) -> Callable[[Packet], list[Packet]]:

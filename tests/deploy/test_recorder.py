@@ -15,8 +15,9 @@ from isthmus.data.mcap.writer import EpisodeWriter, read_episode
 from isthmus.deploy import recorder as recorder_module
 from isthmus.deploy.command_schedule import CommandSchedule
 from isthmus.deploy.links.in_process import InProcessLink
-from isthmus.deploy.recorder import Recorder
-from isthmus.deploy.runtime import STATUS_COLUMNS, ControlLoop, RunResult
+from isthmus.deploy.recorder import STATUS_COLUMNS, Recorder
+from isthmus.deploy.run_result import RunResult
+from isthmus.deploy.runtime import ControlLoop
 from support.contracts import reordered, still
 from support.controllers import COMMAND
 from support.fake_bodies import StandIn
@@ -50,7 +51,7 @@ def test_a_full_disk_costs_the_recording_and_not_the_run(more, tmp_path):
     plain, _ = fly(counter(), stand_in(), 1.0)
     disk, body = Disk(size_of_header() + more), stand_in()
     outcome, _ = fly(counter(), body, 1.0, disk)
-    assert (outcome.status, outcome.ticks) == ("done", plain.ticks)
+    assert (outcome.status, outcome.ticks) == ("completed", plain.ticks)
     assert body.commands[-1].mode == "damp"
     assert "No space left" in outcome.recording_problem
     (tmp_path / "a.mcap").write_bytes(disk.getvalue())
@@ -104,7 +105,7 @@ def test_a_disk_that_hangs_does_not_hold_the_loop_up(stuck, tmp_path):
     """The disk is free again only because the loop went on for all these ticks."""
     outcome, body = run_on(stuck, 150)
     assert not stuck.gave_up
-    assert (outcome.status, outcome.lost_ticks, outcome.recording_problem) == ("done", 0, "")
+    assert (outcome.status, outcome.lost_ticks, outcome.recording_problem) == ("completed", 0, "")
     assert outcome.recorded_ticks == outcome.ticks > 150
     (tmp_path / "a.mcap").write_bytes(stuck.getvalue())
     episode = read_episode(tmp_path / "a.mcap")
@@ -116,7 +117,7 @@ def test_a_disk_that_hangs_for_too_long_costs_rows_that_are_counted(stuck, monke
     monkeypatch.setattr(recorder_module, "MAX_QUEUED_ROWS", 50)
     outcome, _ = run_on(stuck, 150)
     assert not stuck.gave_up
-    assert outcome.status == "done"
+    assert outcome.status == "completed"
     assert outcome.lost_ticks > 0
     assert outcome.recorded_ticks + outcome.lost_ticks == outcome.ticks
     assert outcome.recording_problem == "the disk is too slow"

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("no_hurry")
 
 def test_a_constant_delay_cannot_be_seen_before_the_robot_answers_a_command(walk):
     assert failed(walk, real(faults={"delay": 0.08})) == {}
-    assert fly(walk, real(faults={"delay": 0.08}), 0.2).status == "done"
+    assert fly(walk, real(faults={"delay": 0.08}), 0.2).status == "completed"
 
 
 class SlowLink(InProcessLink):
@@ -43,7 +43,7 @@ def test_a_loop_that_misses_its_deadlines_is_counted_held_and_ended(walk):
     body = real()
     quick = fly(walk, real(), 0.3, link=SlowLink(real(), 0.5))
     slow = fly(walk, body, 0.3, link=SlowLink(body, 1.5))
-    assert (quick.status, quick.missed.rate) == ("done", 0.0)
+    assert (quick.status, quick.missed.rate) == ("completed", 0.0)
     assert slow.missed.rate == 1.0
     assert slow.rules["deadline"] > 0
     assert slow.reason.startswith("held: ")
@@ -83,7 +83,7 @@ def test_noise_beyond_that_of_training_passes_and_can_be_measured_in_the_recordi
     noise = 3.0
     assert noise > GO1.prior.interval("joint_vel_noise", 1.0)[1]
     outcome, found = recorded(walk, real(params={"joint_vel_noise": noise}), 0.5, tmp_path / "a.mcap")
-    assert outcome.status == "done"
+    assert outcome.status == "completed"
     running = found.status["state"] == GUARD_STATES.index("run")
     assert found.signals["joint_vel"][running].std() == pytest.approx(noise, rel=0.1)
 
@@ -104,7 +104,7 @@ def test_a_nominal_belief_and_an_empty_reality_leave_every_number_nominal(walk):
 )
 def test_packets_that_are_lost_doubled_or_late_are_counted_and_never_acted_on_twice(walk, faults, rule, tmp_path):
     outcome, found = recorded(walk, real(faults=faults), 0.5, tmp_path / "a.mcap")
-    assert outcome.status == "done"
+    assert outcome.status == "completed"
     assert outcome.rules[rule] > 50
     assert outcome.interventions.rate == 0
     assert (np.diff(found.status["sequence"]) > 0).all()
@@ -127,14 +127,14 @@ def test_a_network_that_is_no_good_is_refused(walk, faults, checks):
 @pytest.mark.parametrize("by", [1.0, -0.1])
 def test_a_jump_of_the_clock_holds_the_robot_for_a_moment(walk, by, tmp_path):
     outcome, found = recorded(walk, real(faults={"clock_jump": {"at": 2.0, "by": by}}), 0.5, tmp_path / "a.mcap")
-    assert outcome.status == "done"
+    assert outcome.status == "completed"
     assert outcome.rules == {"clock": 1}
     names = [e.name for e in found.events]
     at = names.index("clock")
     assert names[at : at + 3] == ["clock", "hold", "run"]
 
 
-@pytest.mark.parametrize(("silence", "ended"), [(0.1, "done"), (1.0, "guard")])
+@pytest.mark.parametrize(("silence", "ended"), [(0.1, "completed"), (1.0, "guard")])
 def test_stale_signals_are_not_acted_on(walk, silence, ended, tmp_path):
     """The robot says nothing for a while, or says the same old thing again and again."""
     for repeat in (False, True):

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.pipeline.library import Evaluation, RunResult, TrainResult
+from isthmus.deploy.run_result import RunResult
+from isthmus.pipeline.library import Evaluation, TrainResult
 from isthmus.pipeline.outcome import is_able
 from isthmus.pipeline.stages import recording_commands
 from isthmus.tasks.catalogue import get_task
@@ -160,7 +161,7 @@ def test_a_refused_recording_ends_the_loop_with_the_reason(tmp_path):
 
     def stopped(arguments):
         arguments["record"].write_text("short")
-        return RunResult("guard", "follow: a leg is 0.5 away", 0.1, str(arguments["record"]))
+        return RunResult("guard", "follow: a leg is 0.5 away", 0.1)
 
     library.run = stopped
     history, _ = run_loop(tmp_path / "stopped", library)
@@ -177,7 +178,7 @@ def test_a_robot_that_is_stopped_early_is_recorded_again_unless_it_repeats_itsel
         from isthmus.data.mcap.writer import write_episode
 
         write_episode(arguments["record"], episode(seed=0 if same else next(contents)))
-        return RunResult("guard", "tilt", 0.1, str(arguments["record"]))
+        return RunResult("guard", "tilt", 0.1)
 
     library.run = stopped
     run_loop(tmp_path, library, link="zenoh")

@@ -278,9 +278,9 @@ def test_the_mirror_image_of_a_motion_is_a_motion(name):
         whole, symmetric = (" ".join(map(str, x)) for x in (INERTIA, (*INERTIA[:3], 0, INERTIA[4], 0)))
         assert whole in robot.xml
         robot = replace(robot, xml=robot.xml.replace(whole, symmetric))
-    assert robot.mirror is not None
-    raw = reflection([(list(s.labels), _raw_name(s.name)) for s in robot.contract.signals], robot.mirror)
-    act = reflection([(list(robot.contract.target.labels), "target")], robot.mirror)
+    assert robot.morphology.mirror is not None
+    raw = reflection([(list(s.labels), _raw_name(s.name)) for s in robot.contract.signals], robot.morphology.mirror)
+    act = reflection([(list(robot.contract.target.labels), "target")], robot.morphology.mirror)
     quiet = {p: 0.0 for p in robot.space.names if p.endswith("_noise")}
     engine = worlds(robot, [quiet, quiet], *_mirrored_start(name))
     targets = shaken(name, 25, 2, np.random.default_rng(5))

@@ -147,7 +147,7 @@ def test_the_bodies_of_the_physics_follow_their_numbers(task):
     mass, com = engine.batch.expand("body_mass"), engine.batch.expand("body_ipos")
     assert np.allclose(mass, density * nominal.body_mass + payload, rtol=1e-12)
     own = (density * nominal.body_mass)[..., None] * (nominal.body_ipos + arrays["inertia.com"].reshape(200, -1, 3))
-    assert np.allclose(mass[..., None] * com, own + payload[..., None] * np.array(task.robot.payload_at), atol=1e-12)
+    assert np.allclose(mass[..., None] * com, own + payload[..., None] * np.array(task.robot.morphology.payload.at), atol=1e-12)
 
 
 class SameNoise:

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper
 from isthmus.core.errors import BadInput
 from isthmus.core.files import content_hash
 from isthmus.data.contract import Contract, Signal
-from isthmus.deploy.controller import Controller, Manifest, pack_controller, save_controller
+from isthmus.deploy.manifest import Manifest
+from isthmus.deploy.onnx_controller import OnnxController, pack_controller, save_controller
 from isthmus.learn import runs
 from isthmus.learn.policies import export as export_module
 from isthmus.learn.policies.actor import Actor, ActorSpec
@@ -81,10 +82,10 @@ def manifest(
 
 def counting(
     contract: Contract, default: np.ndarray, signal: str = "", gain: float = 0.0005, model_hash: str = "m" * 64
-) -> Controller:
+) -> OnnxController:
     """A controller whose target tells how often it was asked since it was reset, and what it saw."""
     data = summing(contract, default, signal, gain).SerializeToString()
-    return Controller(manifest(contract, default, data, signal, model_hash), data)
+    return OnnxController(manifest(contract, default, data, signal, model_hash), data)
 
 
 # Exported ---------------------------------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ GOOD = small()
 def refuse(data: bytes, path) -> str:
     path.write_bytes(data)
     with pytest.raises(BadInput) as error:
-        Controller.load(path)
+        OnnxController.load(path)
     assert str(path) in str(error.value)
     return str(error.value)
 

@@ -9,15 +9,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from isthmus.core.geometry import to_matrix
 from isthmus.data.contract import Contract
 from isthmus.data.episode import Episode
 from isthmus.data.mcap.writer import read_episode
 from isthmus.deploy.command_schedule import CommandSchedule
-from isthmus.deploy.controller import Controller, Manifest
 from isthmus.deploy.links.in_process import InProcessLink, RobotBody
 from isthmus.deploy.links.link import Command, Identity, Packet
+from isthmus.deploy.manifest import Manifest
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.deploy.preflight import Check, preflight
-from isthmus.deploy.runtime import RunResult
+from isthmus.deploy.run_result import RunResult
 from isthmus.learn.policies import export
 from isthmus.learn.policies.actor import Actor, ActorSpec
 from isthmus.learn.runs import Run, RunConfig
@@ -25,7 +27,6 @@ from isthmus.robots import get_robot
 from isthmus.sim.reality.tables import Faults
 from isthmus.sim.reality.wiring_faults import WiringFaults
 from isthmus.tasks.task import Task
-from isthmus.world.inertia import quat_to_mat
 from support import lockstep
 from support.contracts import GRAVITY
 from support.virtual_robots import GO1, virtual
@@ -41,8 +42,8 @@ class Made:
     manifest: Manifest
 
     @property
-    def controller(self) -> Controller:
-        return Controller(self.manifest, self.onnx)
+    def controller(self) -> OnnxController:
+        return OnnxController(self.manifest, self.onnx)
 
 
 def make(task: Task, prepare: Callable[[Actor], None] = lambda actor: None, mirrored: bool = True) -> Made:
@@ -93,7 +94,7 @@ class Still:
 
     def __init__(self, quat: tuple[float, ...] = (1.0, 0.0, 0.0, 0.0), pace: float = 1.0, faults: Faults | None = None):
         quat_ = np.array(quat) / np.linalg.norm(quat)
-        up = quat_to_mat(quat_[None])[0].T @ [0.0, 0.0, GRAVITY]
+        up = to_matrix(quat_[None])[0].T @ [0.0, 0.0, GRAVITY]
         sensed = np.concatenate([GO1.default, np.zeros(12), np.zeros(3), quat_, up])
         self.values = WiringFaults(faults or Faults(), GO1.contract).signals(sensed[None])[0]
         self.pace, self.count = pace, 0

@@ -10,6 +10,7 @@ from isthmus.core.errors import BadInput, Interrupted
 from isthmus.core.progress import Progress
 from isthmus.core.results import Result
 from isthmus.core.statistics import Estimate, Rate
+from isthmus.deploy.run_result import RunResult
 from isthmus.pipeline.evidence import LoopHistory
 from isthmus.pipeline.journal import Call, CallRecord, Journal, run_calls
 from isthmus.pipeline.library import (
@@ -28,7 +29,6 @@ from isthmus.pipeline.library import (
     LawCandidate,
     ParameterEstimate,
     ResidualResult,
-    RunResult,
     TrainResult,
     result_status,
 )
@@ -101,8 +101,8 @@ class FakeLibrary:
 
     def run(self, arguments) -> RunResult:
         if self.status_of_runs == "refused":
-            return RunResult("refused", "rate: no packets", 0.0, "")
-        return RunResult(self.status_of_runs, "", 20.0, str(arguments["record"]))
+            return RunResult("refused", "rate: no packets")
+        return RunResult(self.status_of_runs, "", 20.0)
 
     def evaluate(self, arguments) -> Evaluation:
         return Evaluation(rate(self.virtual_success), 0.5)

@@ -16,10 +16,11 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from isthmus.core.files import content_hash
-from isthmus.deploy.controller import Manifest, save_controller
 from isthmus.deploy.links import wire
 from isthmus.deploy.links.link import Command, Packet
 from isthmus.deploy.links.zenoh import ZenohLink
+from isthmus.deploy.manifest import Manifest
+from isthmus.deploy.onnx_controller import save_controller
 from isthmus.sim.robot import Robot
 
 SPEED = 0.5

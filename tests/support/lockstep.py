@@ -14,8 +14,9 @@ from isthmus.deploy.guard.guard import GUARD_STATES
 from isthmus.deploy.links.in_process import InProcessLink, RobotBody
 from isthmus.deploy.links.link import Packet
 from isthmus.deploy.preflight import Check, PreparedRobot, preflight
-from isthmus.deploy.recorder import Recorder
-from isthmus.deploy.runtime import STATUS_COLUMNS, ControlLoop, RunResult
+from isthmus.deploy.recorder import STATUS_COLUMNS, Recorder
+from isthmus.deploy.run_result import RunResult
+from isthmus.deploy.runtime import ControlLoop
 from support.contracts import contracts
 from support.controllers import counting
 from support.fake_bodies import PERIOD, StandIn

@@ -13,10 +13,12 @@ from isthmus.core.files import content_hash
 from isthmus.data.contract import AffineFeedback, Signal
 from isthmus.data.episode import Episode
 from isthmus.data.mcap.writer import write_episode
-from isthmus.deploy.controller import Controller, Manifest, save_controller, unpack_controller
+from isthmus.deploy.manifest import Manifest
+from isthmus.deploy.onnx_controller import OnnxController, save_controller, unpack_controller
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.segments import cut
 from isthmus.real2sim.prepare.tracks import to_tracks
-from isthmus.real2sim.residual.residual import Components, ParameterResidual
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin
 from isthmus.sim.reality import Reality
@@ -26,7 +28,7 @@ from isthmus.sim.simulate_recording import random_multisine, record_engine
 from isthmus.sim.simulation import Simulation
 
 
-def following(robot: Robot, targets: np.ndarray, law: AffineFeedback, path: Path, task: str = "") -> Controller:
+def following(robot: Robot, targets: np.ndarray, law: AffineFeedback, path: Path, task: str = "") -> OnnxController:
     """Plays targets, (T, m), with a law's answer to the signals on top; saved at `path`."""
     contract = robot.contract
     number = lambda name, x, kind=np.float32: numpy_helper.from_array(np.asarray(x, kind), name)
@@ -70,10 +72,10 @@ def following(robot: Robot, targets: np.ndarray, law: AffineFeedback, path: Path
         graph_hash=content_hash(onnx),
     )
     save_controller(path, manifest, onnx)
-    return Controller.load(path)
+    return OnnxController.load(path)
 
 
-def recorded(robot: Robot, controller: Controller, e: np.ndarray, ticks: int, seed: int) -> Episode:
+def recorded(robot: Robot, controller: OnnxController, e: np.ndarray, ticks: int, seed: int) -> Episode:
     """What one world, e, records with the controller in the loop."""
     engine, slices = Simulation(robot, 1, threads=1), robot.contract.slices()
     engine.apply(e[None], engine.all_ids)
@@ -86,7 +88,7 @@ def recorded(robot: Robot, controller: Controller, e: np.ndarray, ticks: int, se
     return record_engine(engine, drive, ticks, np.random.default_rng(seed))
 
 
-def commanded(robot: Robot, targets: np.ndarray, dead: float, path: Path) -> tuple[Controller, Signal]:
+def commanded(robot: Robot, targets: np.ndarray, dead: float, path: Path) -> tuple[OnnxController, Signal]:
     """Plays targets, (T, 1), and adds a command, but for its first `dead` to either side."""
     contract, push = robot.contract, Signal("command", "N·m", ("push",), low=(-1.0,), high=(1.0,))
     played = following(robot, targets, AffineFeedback((0.0,), {"joint_pos": ((0.0,),)}), path)
@@ -113,7 +115,7 @@ def commanded(robot: Robot, targets: np.ndarray, dead: float, path: Path) -> tup
     manifest = replace(played.manifest, operator=(push,), graph_hash=content_hash(data))
     assert contract.target.size == 1
     save_controller(path, manifest, data)
-    return Controller.load(path), push
+    return OnnxController.load(path), push
 
 
 def residual_of(robot, episode: Episode, names=(), ticks: int = 20, noise: float = 1e-3) -> ParameterResidual:

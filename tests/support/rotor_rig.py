@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.data.contract import Contract, Safety, Signal
+from isthmus.sim.morphology import Morphology, Root
 from isthmus.sim.reality import Reality, RealSimulation
 from isthmus.sim.reality.simulation import PACKET_PERIOD
 from isthmus.sim.robot import MotorParams, Robot
@@ -24,7 +25,7 @@ def wheel(drive: str = "effort", spring: float = 0.0, **motors) -> Robot:
     space = Space((Param("friction", "N·m", 0.0, 0.0, 5.0, ("motor:axle/coulomb",)),))
     return Robot(
         name="wheel", xml=xml, sources={"joint_pos": "qpos", "joint_vel": "qvel"}, motors=MotorParams(drive, **motors),
-        space=space,
+        space=space, morphology=Morphology((Root("wheel"),)),
         contract=Contract("wheel", 50.0, signals, Signal("torque", "N·m", ("axle",)), safety=Safety(effort=(3.0,))),
         prior=Belief(space), home=(0.0,), default=(0.0,), substeps=4,
     )  # fmt: skip

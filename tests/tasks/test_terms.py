@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from isthmus.core.geometry import gravity_direction, rotate_inverse
 from isthmus.learn.policies.symmetry import reflection
 from isthmus.robots.go1 import JOINTS, LEGS, go1
 from isthmus.tasks import terms
 from isthmus.tasks.catalogue import TASKS
 from isthmus.tasks.skills import balance, hover, swing_up
-from isthmus.tasks.state import State, gravity_in_body, rotate_inverse
+from isthmus.tasks.state import State
 
 GO1 = go1()
 LOW, HIGH = torch.tensor(GO1.contract.target.low), torch.tensor(GO1.contract.target.high)
@@ -70,10 +71,10 @@ def turned(s: State, yaw: float) -> State:
 
 def mirrored(s: State) -> State:
     """The same scene in a mirror along the robot's middle plane."""
-    assert GO1.mirror is not None
-    joints = reflection([(list(JOINTS), "joint_pos")], GO1.mirror)
+    assert GO1.morphology.mirror is not None
+    joints = reflection([(list(JOINTS), "joint_pos")], GO1.morphology.mirror)
     joint = lambda x: x[:, joints.order] * torch.tensor(joints.signs)
-    legs = list(reflection([(list(LEGS), "feet")], GO1.mirror).order)
+    legs = list(reflection([(list(LEGS), "feet")], GO1.morphology.mirror).order)
     y = torch.tensor([1.0, -1.0, 1.0])
     qpos = torch.cat([s.qpos[:, :3] * y, s.quat * torch.tensor([1.0, -1, 1, -1]), joint(s.qpos[:, 7:])], dim=1)
     qvel = torch.cat([s.qvel[:, :3] * y, s.qvel[:, 3:6] * -y, joint(s.qvel[:, 6:])], dim=1)
@@ -146,7 +147,7 @@ def test_the_mirror_image_of_the_mirror_image_is_the_scene():
 def test_turning_into_the_body_frame_matches_mujoco():
     g = torch.Generator().manual_seed(1)
     q, v = torch.nn.functional.normalize(torch.randn(50, 4, generator=g)), torch.randn(50, 3, generator=g)
-    got, down = rotate_inverse(q, v), gravity_in_body(q)
+    got, down = rotate_inverse(q, v), gravity_direction(q)
     for i in range(50):
         want, back = np.zeros(3), np.zeros(4)
         mujoco.mju_negQuat(back, q[i].double().numpy())

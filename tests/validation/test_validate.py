@@ -14,7 +14,7 @@ import torch
 from isthmus.cli.main import main
 from isthmus.core.errors import BadInput, Interrupted
 from isthmus.deploy.batch_controller import BatchController
-from isthmus.deploy.controller import Controller
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.deploy.signal_map import SignalMap
 from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.env import Env
@@ -168,14 +168,14 @@ def test_a_good_controller_passes_and_a_broken_one_fails_with_its_worst_worlds(f
     assert "http" not in page
     assert ("data:image/gif;base64," in page) == (found["film"] == "in the page")
     saved = certificate.load_certificate(folder / "b.json")
-    assert saved["hashes"]["controller"] == Controller.load(folder / "bad.controller").hash
+    assert saved["hashes"]["controller"] == OnnxController.load(folder / "bad.controller").hash
     (folder / "c.json").write_text((folder / "b.json").read_text().replace('"passed": false', '"passed": true'))
     with pytest.raises(BadInput, match="changed"):
         certificate.load_certificate(folder / "c.json")
 
 
 def test_the_same_seed_gives_the_same_campaign_and_a_world_can_be_flown_again(folder):
-    controller = Controller.load(folder / "good.controller")
+    controller = OnnxController.load(folder / "good.controller")
     own = set_up_stage(Stage("s", 0.5, 0.9, episode=1.0, fade={"strength": 0.5}), TASK, TASK.robot.prior)
     a, b = (simulated_trials.simulate_stage(own, controller, 7, "prior") for _ in range(2))
     assert a.to_dict() == b.to_dict() != simulated_trials.simulate_stage(own, controller, 8, "prior").to_dict()
@@ -185,7 +185,7 @@ def test_the_same_seed_gives_the_same_campaign_and_a_world_can_be_flown_again(fo
 
 
 def test_worlds_in_a_crowd_go_as_they_would_alone(folder):
-    controller = Controller.load(folder / "good.controller")
+    controller = OnnxController.load(folder / "good.controller")
     own = set_up_stage(Stage("s", 0.5, 0.9, episode=1.0), TASK, Belief(TASK.robot.space))
     e = np.tile(TASK.robot.space.nominal, (3, 1))
     flown = simulated_episodes.simulate_trials(own, controller, e, 3)
@@ -277,12 +277,12 @@ def test_trials_that_were_made_outlast_an_interruption(folder):
             raise Interrupted("the plug was pulled.")
         return robot_trials.TrialOutcome(True, "operator")
 
-    result = robot_trials.run_stage(own, Controller.load(folder / "good.controller"), attempt, 0, 0)
+    result = robot_trials.run_stage(own, OnnxController.load(folder / "good.controller"), attempt, 0, 0)
     assert (result.decision, result.rate.n, result.stop_reason) == ("open", 2, "the plug was pulled.")
 
 
 def test_predictions_of_finitely_many_conditions_have_a_mean_that_is_known(folder):
-    controller = Controller.load(folder / "good.controller")
+    controller = OnnxController.load(folder / "good.controller")
     own = set_up_stage(Stage("s", 0.5, 0.9, episode=0.5, setup={"payload": (0.0, 0.05)}), TASK, TASK.robot.prior)
     known = robot_trials.SimulatorPredictions(own, controller, 0, 50)
     y = [

@@ -6,8 +6,9 @@ import mujoco
 import numpy as np
 import pytest
 
+from isthmus.core.geometry import from_matrix, to_matrix
 from isthmus.sim.simulation import Simulation
-from isthmus.world.inertia import PAYLOAD_RADIUS, mat_to_quat, pseudo_inertia, quat_to_mat, vary_rigid_body
+from isthmus.world.inertia import PAYLOAD_RADIUS, pseudo_inertia, vary_rigid_body
 
 FIELDS = ("body_mass", "body_ipos", "body_iquat", "body_inertia")
 
@@ -25,7 +26,7 @@ def bodies(n: int):
 
 
 def full(quat: np.ndarray, principal: np.ndarray) -> np.ndarray:
-    axes = quat_to_mat(quat)
+    axes = to_matrix(quat)
     return axes @ (principal[..., :, None] * np.swapaxes(axes, -1, -2))
 
 
@@ -35,11 +36,11 @@ def smallest(values) -> np.ndarray:
 
 def test_rotations_match_mujoco_there_and_back():
     q = np.concatenate([rotations(200), np.eye(4), [[0, 0.6, 0.8, 0]]])
-    for row, mat in zip(q, quat_to_mat(q), strict=True):
+    for row, mat in zip(q, to_matrix(q), strict=True):
         want = np.zeros(9)
         mujoco.mju_quat2Mat(want, row)
         assert np.allclose(mat.ravel(), want, atol=1e-14)
-    back = mat_to_quat(quat_to_mat(q))
+    back = from_matrix(to_matrix(q))
     assert np.allclose(np.abs((back * q).sum(1)), 1, atol=1e-12)
 
 

@@ -22,6 +22,7 @@ from isthmus.cli import render
 from isthmus.cli.option_assignments import parse_assignments
 from isthmus.core.errors import BadInput
 from isthmus.core.files import check_writable
+from isthmus.core.plain import to_plain
 from isthmus.robots.dynamics import resolve_dynamics
 
 if TYPE_CHECKING:
@@ -219,6 +220,6 @@ def _write_files(report: Comparison, record: Path | None, figures: tuple[Path, P
     from isthmus.studio.figures.comparison import draw_figures
 
     if record is not None:
-        plain = render.to_plain(report.to_dict())
+        plain = to_plain(report.to_dict())
         write_json(record, plain | {"hash": content_hash(plain)})
     return ([record] if record else []) + (draw_figures(report, *figures) if figures else [])

@@ -198,9 +198,9 @@ def contract_of(robot: str) -> Contract:
     """Of a robot by name or model, of the robot that a controller is for, or of a recording."""
     path = Path(robot)
     if path.suffix == ".controller":
-        from isthmus.deploy.controller import Controller
+        from isthmus.deploy.onnx_controller import OnnxController
 
-        return Controller.load(path).manifest.robot
+        return OnnxController.load(path).manifest.robot
     if path.suffix in (".mcap", ".parquet", ".pq"):
         return read_any(path).contract
     try:

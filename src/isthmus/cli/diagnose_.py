@@ -17,10 +17,11 @@ import tyro
 from isthmus.cli import render
 from isthmus.core.errors import BadInput
 from isthmus.core.files import check_writable
+from isthmus.core.plain import to_plain
 from isthmus.robots.dynamics import resolve_dynamics
 
 if TYPE_CHECKING:
-    from isthmus.deploy.controller import Manifest
+    from isthmus.deploy.manifest import Manifest
     from isthmus.real2sim.diagnose.diagnose import Diagnosis
     from isthmus.real2sim.measure.measure import Gap
     from isthmus.sim.robot import Robot
@@ -56,11 +57,11 @@ class Args:
 def run(args: Args) -> int:
     _check_options(args)
     from isthmus.data.mcap.reader import read_episode
-    from isthmus.deploy.controller import Controller
+    from isthmus.deploy.onnx_controller import OnnxController
     from isthmus.real2sim.measure.measure import measure
     from isthmus.robots.twin import Twin
 
-    controller = Controller.load(args.controller)
+    controller = OnnxController.load(args.controller)
     robot, task = _controller_robot(controller.manifest, args.robot, str(args.controller))
     robot, belief = resolve_dynamics(args.twin or args.belief, robot)
     task = replace(task, robot=robot) if task is not None else None
@@ -101,7 +102,7 @@ def run(args: Args) -> int:
         from isthmus.studio.reports.diagnosis import diagnosis_page, verdict_section
 
         verdict = verdict_section(why) if why else None
-        atomic_write(args.out, diagnosis_page(found, render.to_plain(record), verdict, robot).encode())
+        atomic_write(args.out, diagnosis_page(found, to_plain(record), verdict, robot).encode())
     if args.json:
         render.emit(record | {"report": str(args.out) if args.out else None, "seconds": time.perf_counter() - began})
         return 0

@@ -18,6 +18,7 @@ from isthmus.cli.option_checks import check_not_negative
 from isthmus.cli.recording_checks import check_recordings
 from isthmus.core.errors import BadInput
 from isthmus.core.files import check_writable
+from isthmus.core.plain import to_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +98,7 @@ def run(args: Args) -> int:
         found = drift(unit, args.alarms, args.baseline, own, report=lambda share: bar.update(min(share, 0.99)))
     record = _json_record(args, twin, found, trained, episodes, files)
     if args.out is not None and args.out.suffix == ".json":
-        write_json(args.out, render.to_plain(record))
+        write_json(args.out, to_plain(record))
     elif args.out is not None:
         from isthmus.cli.drift_plot import save_drift_plot
 

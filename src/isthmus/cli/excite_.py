@@ -56,7 +56,7 @@ class Args:
 def run(args: Args) -> int:
     from isthmus.real2sim.identify.excitation import ExperimentEvaluator, excite
     from isthmus.real2sim.identify.excitation_signals import CommandSteps
-    from isthmus.real2sim.identify.fit import free_parameters
+    from isthmus.real2sim.residual.prior import free_parameters
 
     if args.out is not None and args.out.suffix not in (".mcap", ".controller"):
         raise BadInput(f"-o takes a file NAME.mcap or NAME.controller, not {args.out}.")

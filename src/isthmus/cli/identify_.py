@@ -71,9 +71,10 @@ class Args:
 
 def run(args: Args) -> int:
     from isthmus.data.mcap.reader import read_episode
-    from isthmus.real2sim.identify.fit import free_parameters, noise_by_signal, noise_parameters, posterior_belief
+    from isthmus.real2sim.identify.fit import noise_by_signal, posterior_belief
     from isthmus.real2sim.identify.identify import identify
     from isthmus.real2sim.identify.motor_law_files import belief_with_delay, load_law_onto
+    from isthmus.real2sim.residual.prior import free_parameters, noise_parameters
     from isthmus.robots.twin import Twin
 
     if not args.recordings:

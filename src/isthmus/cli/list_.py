@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from isthmus.cli import render
-from isthmus.deploy.links import LINKS
+from isthmus.deploy.links.registry import LINKS
 
 
 @dataclass(frozen=True)

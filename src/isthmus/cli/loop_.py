@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from isthmus.cli import render
-from isthmus.core.errors import BadInput, unknown_name
+from isthmus.core.errors import BadInput
 from isthmus.core.plain import to_plain
 
 if TYPE_CHECKING:
@@ -91,10 +91,9 @@ def _robot_and_folder(args: Args, robot: Robot) -> tuple[str, Path, Path | None]
     shipped = _shipped_reality(args.task)
     word, name = ("", "") if args.link else _reality_and_suffix(args, robot, shipped.exists())
     if args.link:
-        from isthmus.deploy.links import LINKS
+        from isthmus.deploy.links.registry import check_link
 
-        if args.link.partition(":")[0] not in LINKS:
-            raise unknown_name("link", args.link, LINKS)
+        check_link(args.link)
         name = "-" + args.link.replace(":", "-").replace("/", "-")
     folder = args.out or Path("runs") / f"loop-{args.task.replace('/', '-')}{name}"
     if word == SHIPPED_REALITY:

@@ -8,16 +8,17 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-import numpy as np
 from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
+
+from isthmus.core.plain import to_plain
 
 
 def discard_stdout() -> None:
@@ -40,19 +41,6 @@ def emit(data: dict[str, Any]) -> None:
         print(json.dumps(to_plain(data), ensure_ascii=False, allow_nan=False))
     except BrokenPipeError:
         discard_stdout()
-
-
-def to_plain(value: Any) -> Any:
-    """The same as JSON can hold it: lists for arrays, null for what is not a number."""
-    if isinstance(value, dict):
-        return {str(k): to_plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_plain(v) for v in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return to_plain(value.tolist())
-    if isinstance(value, float) and not np.isfinite(value):
-        return None
-    return value
 
 
 def printable(text: str) -> str:
@@ -209,3 +197,17 @@ def progress_bar(what: str) -> Iterator[ProgressBar]:
     finally:
         if b.live:
             b._progress.stop()
+
+
+@contextmanager
+def deferred_progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
+    """A progress bar that appears with its first report, so that lines can be printed before it."""
+    with ExitStack() as stack:
+        bars: list[ProgressBar] = []
+
+        def report(fraction: float, note: str = "", /) -> None:
+            if not bars:
+                bars.append(stack.enter_context(progress_bar(what)))
+            bars[0].update(fraction, note)
+
+        yield report

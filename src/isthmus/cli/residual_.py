@@ -20,7 +20,8 @@ from isthmus.core.errors import BadInput, unknown_name
 from isthmus.core.files import check_writable
 
 if TYPE_CHECKING:
-    from isthmus.real2sim.identify.identify import PredictionErrors, PreparedSegments
+    from isthmus.real2sim.identify.identify import PreparedSegments
+    from isthmus.real2sim.residual.prediction_errors import PredictionErrors
     from isthmus.sim.robot import Robot
     from isthmus.world import Belief
 
@@ -150,7 +151,6 @@ def _check_options(args: Args) -> None:
 
 def _stages_to_learn(args: Args, robot: Robot) -> list[Literal["ground", "force"]]:
     """What to learn, in order."""
-    from isthmus.sim.physics.ground import is_legged
     from isthmus.sim.physics.unit_physics import MAX_LEARNED_FORCES
 
     names = [robot.model.joint(j).name for j in range(robot.model.njnt)]
@@ -159,11 +159,11 @@ def _stages_to_learn(args: Args, robot: Robot) -> list[Literal["ground", "force"
             raise unknown_name("joint", name, names, f"those of {robot.name}")
     if args.only != "ground" and len(robot.unit.learned_forces) >= MAX_LEARNED_FORCES:
         raise BadInput(f"{args.twin} has {MAX_LEARNED_FORCES} learned forces already, as many as a twin can have.")
-    if args.only == "ground" and not is_legged(robot):
+    if args.only == "ground" and not robot.morphology.legged:
         raise BadInput(f"--only ground is for robots on feet, and {robot.name} has none.")
     if args.only == "ground" and robot.unit.ground:
         raise BadInput(f"{args.twin} has a ground of its own already; begin from a twin without.")
-    ground = is_legged(robot) and not robot.unit.ground and args.only != "force"
+    ground = robot.morphology.legged and not robot.unit.ground and args.only != "force"
     return [*(["ground"] if ground else []), *(["force"] if args.only != "ground" else [])]
 
 
@@ -224,7 +224,7 @@ def _overall_errors(parts: PreparedSegments, robot: Robot) -> tuple[float, float
 
 
 def _prediction_errors(parts: PreparedSegments, robot: Robot) -> tuple[PredictionErrors, PredictionErrors]:
-    from isthmus.real2sim.identify.identify import prediction_errors
+    from isthmus.real2sim.residual.prediction_errors import prediction_errors
 
     assert parts.held_out is not None
     e = robot.prior.median()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from isthmus.cli import render, run_
+from isthmus.cli import render
 from isthmus.core.errors import BadInput, Interrupted
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ def run_on_robot(
     args: Args, controller: Controller, stage_setups: list[StageSetup], seeds: list[int]
 ) -> tuple[list[StageResult], str]:
     """Results of the stages up to the first that does not pass, and the name of the unit."""
+    from isthmus.deploy.run import stop_on_signals
     from isthmus.validation import trial_sheet
     from isthmus.validation.link_trials import LinkTrialRunner
     from isthmus.validation.robot_trials import run_stage
@@ -28,7 +29,7 @@ def run_on_robot(
     entered = trial_sheet.read_trial_sheet(args.results, stage_setups, seeds) if args.results else {}
     results: list[StageResult] = []
     unit = ""
-    with run_.interruptible() as stopping:
+    with stop_on_signals() as stopping:
         for own, seed in zip(stage_setups, seeds, strict=True):
             over = None
             if args.results:
@@ -61,22 +62,30 @@ def _outcomes_from_sheet(outcomes: list[TrialOutcome]):
 
 
 def _link_factory(args: Args, controller: Controller):
+    from isthmus.deploy.links import registry
+    from isthmus.robots import virtual_link
+
     def connect(asked: TrialConditions):
         def as_asked(reality: Reality) -> Reality:
             """A virtual robot takes on what the trial asks for, as an operator would see to it."""
             seed = (reality.seed + 7919 * (asked.trial + 1)) % 2**31
             return replace(reality, seed=seed, params={**reality.params, **asked.setup})
 
-        return run_.connect(args.link, args.speed, controller, as_asked)
+        if args.link.partition(":")[0] != "sim":
+            return registry.connect(args.link, speed=args.speed)
+        return virtual_link.open_link(
+            args.link.partition(":")[2], speed=args.speed, contract=controller.manifest.robot, adjust=as_asked
+        )
 
     return connect
 
 
 def _recorder_factory(args: Args, controller: Controller, stage: str):
+    from isthmus.deploy.recorder import recorder_for
     from isthmus.validation.link_trials import recording_path
 
     def record(flight, asked: TrialConditions):
-        return run_.recorder_for(recording_path(args.record, stage, asked), controller, flight) if args.record else None
+        return recorder_for(recording_path(args.record, stage, asked), controller, flight) if args.record else None
 
     return record
 

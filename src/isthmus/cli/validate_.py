@@ -18,6 +18,7 @@ import tyro
 
 from isthmus.cli import render
 from isthmus.core.errors import BadInput
+from isthmus.core.plain import to_plain
 from isthmus.robots.dynamics import resolve_dynamics
 
 if TYPE_CHECKING:
@@ -68,14 +69,14 @@ def run(args: Args) -> int:
     if args.history:
         return _print_agreement(args)
     assert args.controller is not None
-    from isthmus.deploy.controller import Controller
+    from isthmus.deploy.onnx_controller import OnnxController
     from isthmus.validation import protocol, simulated_trials, trial_sheet
     from isthmus.validation.certificate import Certificate, check_certificate_path, input_hashes
     from isthmus.validation.robot_trials import stage_seed
     from isthmus.validation.stage import check_protocol_fits, default_protocol, set_up_stage
 
     check_certificate_path(args.out)
-    controller = Controller.load(args.controller)
+    controller = OnnxController.load(args.controller)
     task, belief, where, twin = resolve_test_setup(args.controller, controller, args.on)
     chosen = protocol.load_protocol(args.protocol or default_protocol(task.robot)).with_stages(args.stages)
     check_protocol_fits(chosen, task.robot)
@@ -165,7 +166,7 @@ def _with_film(made: Certificate, families) -> Certificate:
 def _print_certificate(made: Certificate, args: Args) -> int:
     from isthmus.validation.certificate import DECISION_WORDS, save_certificate
 
-    plain = render.to_plain(made.to_dict())
+    plain = to_plain(made.to_dict())
     code = 0 if made.passed else 1
     files: list[Path] = []
     try:

@@ -11,8 +11,8 @@ from functools import cache
 
 from isthmus.core.errors import BadInput, unknown_name
 
-STANDARD_GRAVITY = Fraction(980665, 100000)
-"""m/s², the standard one."""
+_G = Fraction(980665, 100000)
+"""m/s²: `constants.STANDARD_GRAVITY`, exactly."""
 
 # Dimension -> unit -> (a, b): one of this unit is a · π^b of the first unit of its dimension.
 UNITS: dict[str, dict[str, tuple[Fraction, int]]] = {
@@ -35,7 +35,7 @@ UNITS: dict[str, dict[str, tuple[Fraction, int]]] = {
         "cm/s": (Fraction(1, 100), 0),
         "km/h": (Fraction(5, 18), 0),
     },
-    "acceleration": {"m/s²": (Fraction(1), 0), "g": (STANDARD_GRAVITY, 0), "mm/s²": (Fraction(1, 1000), 0)},
+    "acceleration": {"m/s²": (Fraction(1), 0), "g": (_G, 0), "mm/s²": (Fraction(1, 1000), 0)},
     "time": {
         "s": (Fraction(1), 0),
         "ms": (Fraction(1, 10**3), 0),
@@ -47,14 +47,14 @@ UNITS: dict[str, dict[str, tuple[Fraction, int]]] = {
         "N·m": (Fraction(1), 0),
         "mN·m": (Fraction(1, 1000), 0),
         "N·mm": (Fraction(1, 1000), 0),
-        "kgf·cm": (STANDARD_GRAVITY / 100, 0),
+        "kgf·cm": (_G / 100, 0),
     },
     "force": {
         "N": (Fraction(1), 0),
         "mN": (Fraction(1, 1000), 0),
         "kN": (Fraction(1000), 0),
-        "gf": (STANDARD_GRAVITY / 1000, 0),
-        "kgf": (STANDARD_GRAVITY, 0),
+        "gf": (_G / 1000, 0),
+        "kgf": (_G, 0),
     },
     "voltage": {"V": (Fraction(1), 0), "mV": (Fraction(1, 1000), 0)},
     "current": {"A": (Fraction(1), 0), "mA": (Fraction(1, 1000), 0)},

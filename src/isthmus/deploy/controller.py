@@ -1,251 +1,40 @@
-"""What runs on the robot: one graph from raw named signals to named targets, and the manifest that says what they are.
+"""What the control loop, the guard's preflight and the simulated trials need of a policy.
 
-    controller = Controller.load("a.controller")
-    target = controller.tick(signals)            one value per motor, in the manifest's order
-
-A controller may come from a stranger. Loading it executes nothing but arithmetic, and every bit of the file is covered by
-the hash at its end. The file is a zip archive without compression:
-
-    contract.json       the manifest: names, order, units, frames, rate, gains, limits, hashes of where it came from
-    controller.onnx     signals and memory in, targets and memory out
-    archive comment     SHA-256 of everything before it
+`OnnxController` (onnx_controller.py) is the implementation that runs exported policies and played trajectories.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Protocol
 
 import numpy as np
 
-from isthmus.core.errors import BadInput, unreadable_file
-from isthmus.core.files import atomic_write, content_hash
-from isthmus.core.from_plain import from_plain
-from isthmus.data import archive
-from isthmus.data.contract import Contract, Signal
-from isthmus.deploy import onnx_screening
-
-MAX_GRAPH = 64 * 2**20
-MAX_MANIFEST = 2**20
-MAX_MEMORY_VALUES = 2**20
-"""Numbers that a controller may remember from tick to tick."""
-MAX_ARENA_BYTES = 256 * 2**20
-"""Bytes that the runtime may take for weights and for what is between the operators of a tick."""
-MAX_TICK_SECONDS = 1.0
-"""s: no policy takes this long."""
+from isthmus.deploy.manifest import Manifest
 
 
-@dataclass(frozen=True)
-class Manifest:
-    """Everything that must agree between a policy and a robot, at full precision."""
-
-    task: str
-    robot: Contract
-    """Of the robot that the policy was trained for."""
-    inputs: tuple[str, ...]
-    """Signals of the robot that the graph needs."""
-    operator: tuple[Signal, ...]
-    """Inputs that come from whoever uses the robot: a commanded velocity, a place to go to."""
-    memory: Mapping[str, tuple[int, ...]]
-    """What goes from one tick to the next, with shapes."""
-    default: tuple[float, ...]
-    """Target that holds the pose in which the policy expects to start."""
-    model_hash: str
-    space_hash: str
-    belief_hash: str
-    run_hash: str
-    graph_hash: str
-    kind: Literal["controller"] = "controller"
-
-    def __post_init__(self) -> None:
-        for name in self.inputs:
-            self.robot[name]
-        names = [*self.inputs, *(s.name for s in self.operator)]
-        if len(set(names)) != len(names) or not names:
-            raise BadInput("the inputs must be distinct, and at least one.")
-        if len(self.default) != self.robot.target.size:
-            raise BadInput(f"the default has {len(self.default)} numbers for {self.robot.target.size} targets.")
-        limits = zip(self.default, self.robot.target.low or self.default, self.robot.target.high or self.default, strict=True)
-        if any(not low <= x <= high for x, low, high in limits):
-            raise BadInput("the default lies outside the target's limits.")
-        if any(d < 1 for shape in self.memory.values() for d in shape) or any(len(s) > 8 for s in self.memory.values()):
-            raise BadInput("the memory has an empty shape, or one of more than 8 dimensions.")
-        if sum(math.prod(shape) for shape in self.memory.values()) > MAX_MEMORY_VALUES:
-            raise BadInput(f"the memory holds more than {MAX_MEMORY_VALUES} numbers.")
+class Controller(Protocol):
+    """A policy with memory, from named signals to targets at a fixed rate."""
 
     @property
-    def signals(self) -> tuple[Signal, ...]:
-        """All inputs of the graph, the robot's first."""
-        return (*(self.robot[name] for name in self.inputs), *self.operator)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind} | asdict(self)
-
-    @staticmethod
-    def from_dict(data: Any, where: str) -> Manifest:
-        if not isinstance(data, Mapping) or data.get("kind") != "controller":
-            raise BadInput(f"{where} is not a controller's contract.")
-        return from_plain(Manifest, data, where)
-
-
-def pack_controller(manifest: Manifest, onnx: bytes) -> bytes:
-    text = json.dumps(manifest.to_dict(), indent=2, ensure_ascii=False, allow_nan=False)
-    return archive.pack({"contract.json": text, "controller.onnx": onnx})
-
-
-def unpack_controller(data: bytes, where: str) -> tuple[Manifest, bytes]:
-    """The inverse of `pack`; any other bytes are a BadInput."""
-    needed = {"contract.json": MAX_MANIFEST, "controller.onnx": MAX_GRAPH}
-    parts = archive.unpack(data, needed, {}, "a controller", where)
-    try:
-        fields = json.loads(parts["contract.json"])
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{where} is not a controller: {error}.") from None
-    manifest, onnx = Manifest.from_dict(fields, f"{where}: contract.json"), parts["controller.onnx"]
-    if content_hash(onnx) != manifest.graph_hash:
-        raise BadInput(f"{where}: the contract belongs to another graph.")
-    return manifest, onnx
-
-
-class Controller:
-    def __init__(self, manifest: Manifest, onnx: bytes, where: str = "the controller"):
-        """A graph that does not fit its manifest is an error here, not at the first tick."""
-        onnx_screening.check_graph(onnx, where)
-        self.manifest, self._session = manifest, _session(onnx, where)
-        self.hash = ""
-        self._check_interface(where)
-        self._bind_buffers()
-        self.reset()
-        self._check_first_tick(where)
-        self.reset()
-
-    @staticmethod
-    def load(path: Path | str) -> Controller:
-        path = Path(path)
-        try:
-            if path.stat().st_size > MAX_GRAPH + 2 * MAX_MANIFEST:
-                raise BadInput(f"{path} is too large for a controller.")
-            data = path.read_bytes()
-        except OSError as error:
-            raise unreadable_file(path, error) from None
-        controller = Controller(*unpack_controller(data, str(path)), str(path))
-        controller.hash = content_hash(data)
-        return controller
+    def manifest(self) -> Manifest:
+        """Signals, targets, rate and limits, and hashes of where it came from."""
+        ...
 
     @property
-    def inputs(self) -> tuple[str, ...]:
-        return tuple(self._inputs)
+    def hash(self) -> str:
+        """SHA-256 of its file; empty if it was made in memory."""
+        ...
 
     @property
-    def memory(self) -> dict[str, np.ndarray]:
-        """What the last tick left for the next one, by the manifest's names, (1, …)."""
-        return self._memory[self._active_buffer]
+    def memory(self) -> Mapping[str, np.ndarray]:
+        """State after the last tick by the manifest's names, (1, …) each; writing into the arrays changes it."""
+        ...
 
     def reset(self) -> None:
-        """Forget everything: the state before the first tick."""
-        for kept in self._memory[self._active_buffer].values():
-            kept[:] = 0.0
+        """Set the memory to its value before the first tick."""
+        ...
 
     def tick(self, signals: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Targets for these signals, (m,) float32; moves the memory on."""
-        for name, row in self._inputs.items():
-            row[0] = signals[name]
-        self._session.run_with_iobinding(self._bindings[self._active_buffer])
-        self._active_buffer = 1 - self._active_buffer
-        return self._target[0].copy()
-
-    def _check_first_tick(self, where: str) -> None:
-        """A first tick. Shapes do not depend on signals, so it takes the memory and about the time of any other."""
-        import onnxruntime
-
-        options = onnxruntime.RunOptions()
-        options.log_severity_level = 4
-        timer = threading.Timer(MAX_TICK_SECONDS, lambda: setattr(options, "terminate", True))
-        timer.daemon = True
-        timer.start()
-        try:
-            self._session.run_with_iobinding(self._bindings[self._active_buffer], options)
-        except Exception as error:
-            slow = f"it takes longer than {MAX_TICK_SECONDS:g} s" if options.terminate else _short_message(error)
-            raise BadInput(f"{where}: the graph fails at its first tick: {slow}.") from None
-        finally:
-            timer.cancel()
-
-    def _bind_buffers(self) -> None:
-        """Fixed places for all that goes in and out: the memory swings between two, the runtime copies nothing."""
-        from onnxruntime import OrtValue
-
-        m = self.manifest
-        zeros = lambda shape: np.zeros((1, *shape), np.float32)  # noqa: E731
-        self._inputs = {s.name: zeros((s.size,)) for s in m.signals}
-        self._target = zeros((m.robot.target.size,))
-        self._memory = [{name: zeros(shape) for name, shape in m.memory.items()} for _ in range(2)]
-        self._bindings, self._active_buffer = [self._session.io_binding() for _ in range(2)], 0
-        for turn, binding in enumerate(self._bindings):
-            into = self._inputs | {f"memory.{k}": v for k, v in self._memory[turn].items()}
-            out = {m.robot.target.name: self._target} | {f"next.{k}": v for k, v in self._memory[1 - turn].items()}
-            for name, array in into.items():
-                binding.bind_ortvalue_input(name, OrtValue.ortvalue_from_numpy(array))
-            for name, array in out.items():
-                binding.bind_ortvalue_output(name, OrtValue.ortvalue_from_numpy(array))
-
-    def _check_interface(self, where: str) -> None:
-        m = self.manifest
-        into = {s.name: (1, s.size) for s in m.signals} | {f"memory.{k}": (1, *v) for k, v in m.memory.items()}
-        out = {m.robot.target.name: (1, m.robot.target.size)} | {f"next.{k}": (1, *v) for k, v in m.memory.items()}
-        for what, promised, found in (
-            ("input", into, self._session.get_inputs()),
-            ("output", out, self._session.get_outputs()),
-        ):
-            has = {x.name: tuple(x.shape) if x.type == "tensor(float)" else x.type for x in found}
-            for name in promised.keys() | has.keys():
-                if promised.get(name) != has.get(name):
-                    says, is_ = promised.get(name, "nothing"), has.get(name, "nothing")
-                    raise BadInput(f"{where}: for the {what} {name!r} the contract says {says}, but the graph has {is_}.")
-
-
-def _session(onnx: bytes, where: str) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 4
-    # Bytes can be a model in two formats at once; what was checked is the ONNX one.
-    options.add_session_config_entry("session.load_model_format", "ONNX")
-    # Memory comes from an allocator with an upper limit, and nothing is computed before the first tick.
-    _limit_memory()
-    options.add_session_config_entry("session.use_env_allocators", "1")
-    skipped = {"ConstantFolding"}
-    try:
-        return onnxruntime.InferenceSession(onnx, options, providers=["CPUExecutionProvider"], disabled_optimizers=skipped)
-    except Exception as error:
-        raise BadInput(f"{where}: the graph cannot be run: {_short_message(error)}.") from None
-
-
-@cache
-def _limit_memory() -> None:
-    """Give the runtime of this process one allocator of at most MAX_WORK bytes, which all controllers share."""
-    import onnxruntime
-
-    kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
-    info = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
-    limits = {"max_mem": MAX_ARENA_BYTES, "arena_extend_strategy": 1}
-    onnxruntime.create_and_register_allocator(info, onnxruntime.OrtArenaCfg(limits))
-
-
-def _short_message(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
-
-
-def save_controller(path: Path, manifest: Manifest, onnx: bytes) -> str:
-    """Write a controller and return its hash."""
-    data = pack_controller(manifest, onnx)
-    atomic_write(path, data)
-    return content_hash(data)
+        """Targets for these signals, (m,) float32 in the manifest's order; advances the memory."""
+        ...

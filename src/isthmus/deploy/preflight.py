@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.core.errors import BadInput
+from isthmus.core.geometry import gravity_direction
 from isthmus.data.contract import Contract
 from isthmus.deploy.controller import Controller
 from isthmus.deploy.guard.guard import Guard
@@ -26,7 +28,6 @@ MAX_PACKET_DISORDER = 0.5
 """Share of packets that may be missing, doubled or out of order: a policy that is slower than its robot can do with that."""
 MAX_ROBOT_TIMEOUT = 2.0
 """s that a robot may go on by itself when its controller is gone; the shortest is two ticks."""
-MODEL_GRAVITY = 9.81
 DRY_RUN_TICKS = 50
 
 
@@ -209,12 +210,6 @@ def specified_limits(contract: Contract) -> set[str]:
     found = {f"limits of {name}" for name in limited}
     found |= {name for name in ("effort", "tilt", "rest") if getattr(safety, name)}
     return found | ({"damping"} if safety.damping or safety.level else set())
-
-
-def gravity_direction(quat: np.ndarray) -> np.ndarray:
-    """The direction of gravity in the body's frame."""
-    w, x, y, z = quat
-    return -np.array([2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)])
 
 
 def _check_policy(

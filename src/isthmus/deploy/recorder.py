@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 
 from isthmus.data.episode import Event
 from isthmus.data.mcap.writer import EpisodeWriter
+from isthmus.deploy.controller import Controller
+from isthmus.deploy.preflight import PreparedRobot
 
+STATUS_COLUMNS = ("late", "compute", "missed", "age", "state", "rules", "mode", "sequence", "robot_time")
+"""Per tick: s after the deadline that the loop woke, s until the target was sent, deadlines missed with this tick and since
+the one before, age of the signals in s, state of the guard, its rules as bits, mode, count and clock of the robot."""
 POLL_INTERVAL = 0.1
-"""s between two looks at what has come."""
+"""s between two looks at the queue."""
 MAX_QUEUED_ROWS = 60_000
 """Rows that may wait for a slow disk; further ones are lost, and counted."""
 
@@ -77,3 +84,19 @@ class Recorder:
                 self.writer.write_event(event)
         except (OSError, ValueError) as error:
             self.problem = self.problem or getattr(error, "strerror", None) or str(error)
+
+
+def recorder_for(path: Path, controller: Controller, prepared: PreparedRobot) -> Recorder:
+    """Writes the run of a controller on this robot into a file, which is written over if it exists."""
+    manifest, identity = controller.manifest, prepared.identity
+    origin = {
+        "source": identity.source,
+        "unit": identity.unit,
+        "task": manifest.task,
+        "controller_hash": controller.hash,
+        "model_hash": identity.model_hash,
+        "parents": [controller.hash],
+        "started": time.time(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return Recorder(EpisodeWriter(path, identity.contract, manifest.operator, STATUS_COLUMNS, origin))

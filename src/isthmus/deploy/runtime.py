@@ -15,7 +15,7 @@ import sys
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,14 +26,12 @@ from isthmus.deploy.guard.guard import GUARD_STATES
 from isthmus.deploy.links.link import MODES, Command, Link, Mode
 from isthmus.deploy.preflight import PreparedRobot
 from isthmus.deploy.recorder import Recorder
+from isthmus.deploy.run_result import Histogram, RunResult, Timing
 
-STATUS_COLUMNS = ("late", "compute", "missed", "age", "state", "rules", "mode", "sequence", "robot_time")
-"""Per tick: s after the deadline that the loop woke, s until the target was sent, deadlines missed with this tick and since
-the one before, age of the signals in s, state of the guard, its rules as bits, mode, count and clock of the robot."""
-
-
-SETTLE_SECONDS, COMMAND_FADE_SECONDS = 2.0, 1.2
-"""s that a policy has to come to rest at the end, where it takes commands, and s in which they fade."""
+SETTLE_SECONDS = 2.0
+"""s that a policy which takes commands has to come to rest at the end."""
+COMMAND_FADE_SECONDS = 1.2
+"""s in which the operator's commands fade to zero at the end."""
 
 
 @dataclass
@@ -46,31 +44,6 @@ class RunProgress:
     missed: int = 0
     ticks: int = 0
     """Deadlines so far, those without a tick included."""
-
-
-@dataclass(frozen=True)
-class RunResult:
-    status: str
-    """`done`, `guard` or `interrupted`."""
-    reason: str
-    seconds: float
-    """That the policy ran."""
-    ticks: int
-    missed: Rate
-    """Share of deadlines at which no target was sent in time."""
-    interventions: Rate
-    """Share of ticks in which the robot got something else than the policy wanted."""
-    rules: dict[str, int]
-    """How often each rule spoke."""
-    wake_latency: np.ndarray = field(repr=False)
-    """s after each deadline that the loop woke, (ticks,)."""
-    compute_time: np.ndarray = field(repr=False)
-    """s from waking until the target was sent, (ticks,)."""
-    recorded_ticks: int = 0
-    lost_ticks: int = 0
-    """Ticks that are not in the recording."""
-    recording_problem: str = ""
-    """Why they are not."""
 
 
 class ControlLoop:
@@ -204,18 +177,29 @@ class ControlLoop:
         )
         self.recorder.put(row, guard.log.take_events())
 
+    @property
+    def wake_latency(self) -> np.ndarray:
+        """s after each deadline that the loop woke, (ticks,)."""
+        return np.array(self._wake_latency)
+
+    @property
+    def compute_time(self) -> np.ndarray:
+        """s from waking until the target was sent, (ticks,)."""
+        return np.array(self._compute_time)
+
     def _result(self, stopped: str) -> RunResult:
         guard, recorder = self.guard, self.recorder
         return RunResult(
-            status="guard" if guard.end_reason else "interrupted" if stopped else "done",
+            status="guard" if guard.end_reason else "interrupted" if stopped else "completed",
             reason=guard.end_reason or stopped,
             seconds=guard.ticks * self.tick,
             ticks=len(self._wake_latency),
             missed=Rate.from_counts(self.progress.missed, self.progress.ticks),
             interventions=Rate.from_counts(guard.interventions, guard.ticks),
             rules={rule: n for rule, n in guard.log.counts.items() if n},
-            wake_latency=np.array(self._wake_latency),
-            compute_time=np.array(self._compute_time),
+            wake_latency=Timing.from_samples(self.wake_latency),
+            wake_latency_histogram=Histogram.from_samples(self.wake_latency),
+            compute_time=Timing.from_samples(self.compute_time),
             recorded_ticks=recorder.rows if recorder else 0,
             lost_ticks=recorder.lost if recorder else 0,
             recording_problem=recorder.problem if recorder else "",

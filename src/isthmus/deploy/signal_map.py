@@ -8,7 +8,7 @@ import numpy as np
 
 from isthmus.core.errors import BadInput
 from isthmus.data.contract import Contract, Signal
-from isthmus.deploy.controller import Manifest
+from isthmus.deploy.manifest import Manifest
 
 
 @dataclass(frozen=True)

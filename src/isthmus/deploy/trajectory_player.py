@@ -11,7 +11,8 @@ import numpy as np
 
 from isthmus.core.files import content_hash
 from isthmus.data.contract import Contract
-from isthmus.deploy.controller import Controller, Manifest, save_controller
+from isthmus.deploy.manifest import Manifest
+from isthmus.deploy.onnx_controller import OnnxController, save_controller
 
 OPSET = 18
 
@@ -66,7 +67,7 @@ def save_player(
         run_hash="",
         graph_hash=content_hash(onnx),
     )
-    controller = Controller(manifest, onnx)
+    controller = OnnxController(manifest, onnx)
     still = {contract.signals[0].name: np.zeros(contract.signals[0].size, np.float32)}
     controller.reset()
     played = np.array([controller.tick(still) for _ in range(len(targets) + 2)])

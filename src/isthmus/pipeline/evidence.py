@@ -12,8 +12,9 @@ import numpy as np
 
 from isthmus.core.errors import BadInput
 from isthmus.data.mcap.reader import read_episode
+from isthmus.deploy.run_result import RunResult
 from isthmus.pipeline.journal import CallRecord
-from isthmus.pipeline.library import Certificate, Diagnosis, GapResult, RunResult
+from isthmus.pipeline.library import Certificate, Diagnosis, GapResult
 
 Action = Literal["none", "by hand", "longer", "wider", "adapt", "identify", "experiment"]
 """A repair: none needed; for a person; more training; wider randomization; a policy that adapts (RMA); identification, which

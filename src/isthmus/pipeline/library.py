@@ -10,14 +10,17 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
-from typing import Any, Literal
+from threading import current_thread, main_thread
+from typing import Any
 
 from isthmus.core.errors import BadInput, Interrupted
 from isthmus.core.progress import Progress
 from isthmus.core.results import Result
 from isthmus.core.statistics import Estimate, Rate
+from isthmus.deploy.run import never, stop_on_signals
+from isthmus.deploy.run_result import RunResult
 from isthmus.pipeline.command_line import command_line
 from isthmus.pipeline.journal import Call, Status
 
@@ -41,14 +44,6 @@ class TrainResult(Result, kind="train"):
 class ExportResult(Result, kind="export"):
     controller: str
     controller_hash: str
-
-
-@dataclass(frozen=True)
-class RunResult(Result, kind="run"):
-    status: Literal["completed", "guard", "interrupted", "refused"]
-    reason: str
-    seconds: float
-    recording: str
 
 
 @dataclass(frozen=True)
@@ -169,11 +164,25 @@ RESULT_TYPES: dict[str, type[Result]] = {
 }
 
 
+VERBS = {"run": "isthmus.deploy.run:run"}
+"""Verb -> its function, MODULE:NAME."""
+
+
 class IsthmusLibrary:
     """The functions of this package."""
 
     def __call__(self, call: Call, progress: Progress) -> Result:
-        return _run_command(call)
+        if call.verb not in VERBS:
+            return _run_command(call)
+        module, _, name = VERBS[call.verb].partition(":")
+        function = getattr(importlib.import_module(module), name)
+        if call.verb != "run":
+            return function(**call.arguments, progress=progress)
+        with stop_on_signals() if current_thread() is main_thread() else nullcontext(never) as stopping:
+            result = function(**call.arguments, progress=progress, stopping=stopping)
+        if result.status == "interrupted":
+            raise Interrupted(result.reason)
+        return result
 
     def status(self, result: Result) -> Status:
         return result_status(result)
@@ -218,11 +227,6 @@ def _number(x: float | None) -> float:
 
 def _evaluation(found: dict[str, Any]) -> Evaluation:
     return Evaluation(Rate(**found["success"]), float(found["score"]))
-
-
-def _run_result(found: dict[str, Any]) -> RunResult:
-    ended = {"done": "completed", "preflight": "refused"}.get(found["ended"], found["ended"])
-    return RunResult(ended, found.get("why") or "", float(found.get("seconds") or 0.0), found.get("recording") or "")  # type: ignore[arg-type]
 
 
 def _gap(found: dict[str, Any]) -> GapResult:
@@ -281,7 +285,6 @@ _READERS: dict[str, Callable[[dict[str, Any]], Result]] = {
     "train": lambda f: TrainResult(f["run"], f["run_hash"], f["steps"], f["seconds"], _evaluation(f["evaluation"])),
     "evaluate": _evaluation,
     "export": lambda f: ExportResult(f["controller"], f["hash"]),
-    "run": _run_result,
     "measure": _gap,
     "diagnose": _diagnosis,
     "identify": _identified,

@@ -8,6 +8,7 @@ from typing import Any
 
 from isthmus.core.results import Result
 from isthmus.core.statistics import Estimate, Rate
+from isthmus.deploy.run_result import RunResult
 from isthmus.pipeline.command_line import command_line, shell_text
 from isthmus.pipeline.decisions import best_attempt, is_finished
 from isthmus.pipeline.evidence import Attempt, LoopHistory, Repair, RobotEvidence
@@ -20,7 +21,6 @@ from isthmus.pipeline.library import (
     GapResult,
     IdentifyResult,
     ResidualResult,
-    RunResult,
     TrainResult,
 )
 from isthmus.real2sim.identify.model_selection import AS_BELIEVED

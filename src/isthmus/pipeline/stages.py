@@ -24,7 +24,7 @@ from isthmus.pipeline.library import ExcitationResult, IdentifyResult, TrainResu
 from isthmus.pipeline.outcome import clue_name, parameters_outside_prior
 from isthmus.pipeline.settings import RECORDING, REPAIR, REPORT, RETRAIN, LoopSettings
 from isthmus.sim.indexing import drives_joints
-from isthmus.sim.physics.ground import contact_parameters, is_legged
+from isthmus.sim.physics.ground import contact_parameters
 from isthmus.tasks.task import Task
 from isthmus.validation import protocol
 from isthmus.validation.stage import default_protocol
@@ -204,7 +204,7 @@ def _record_experiment(
     length = {"seconds": RECORDING.experiment_seconds}
     arguments: dict[str, Any] = {"robot": str(history.last_twin or task.robot.name), **length}
     purpose = "design the most informative experiment"
-    if task.robot.base:
+    if task.robot.morphology.base:
         chosen = yield Call("excite", purpose, "excite", arguments | {"policy": last.run})
         found = chosen.result_as(ExcitationResult)
         if found is None or not found.commands:
@@ -231,7 +231,7 @@ def _learn_unexplained(
     unexplained = decisions.is_unexplained(last.cause, (found.error.after.held_out, found.error.after.fitted))
     outside = any(m.name in contact_parameters(task.robot) for m in parameters_outside_prior(found))
     options, tried = task_budget(task.name).fit_options, ()
-    if decisions.learns_ground(is_legged(task.robot), outside, unexplained, clue):
+    if decisions.learns_ground(task.robot.morphology.legged, outside, unexplained, clue):
         out = folder / f"{round_index}-ground.twin"
         arguments = {"twin": twin, "recordings": files, "only": "ground", "out": out, **options}
         done = yield Call("ground", "fit the ground contact model", "learn_residual", arguments, (out,))

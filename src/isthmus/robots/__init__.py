@@ -14,7 +14,30 @@ from isthmus.robots.fixed_base import HELD_PREFIX, fixed_base
 from isthmus.robots.from_model.build import external_robot, is_external
 from isthmus.robots.go1 import go1
 from isthmus.robots.pendulum import pendulum
-from isthmus.sim.robot import Robot
+from isthmus.sim.morphology import Arm, CameraMount, Foot, Leg, Mirror, Morphology, PayloadMount, Root, Rotor
+from isthmus.sim.robot import MotorParams, Robot
+
+__all__ = [
+    "ROBOTS",
+    "ROBOT_NAME_HELP",
+    "Arm",
+    "CameraMount",
+    "Foot",
+    "Leg",
+    "Mirror",
+    "Morphology",
+    "MotorParams",
+    "PayloadMount",
+    "Robot",
+    "Root",
+    "Rotor",
+    "cartpole",
+    "crazyflie",
+    "fixed_base",
+    "get_robot",
+    "go1",
+    "pendulum",
+]
 
 ROBOTS: dict[str, Callable[[], Robot]] = {"cartpole": cartpole, "crazyflie": crazyflie, "go1": go1, "pendulum": pendulum}
 

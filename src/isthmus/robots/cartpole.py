@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from isthmus.data.contract import Contract, Safety, Signal
 from isthmus.robots.parameters import delays, factor, offset, space_and_prior, vary
-from isthmus.sim.robot import Mirror, MotorParams, Robot
+from isthmus.sim.morphology import Mirror, Morphology, PayloadMount, Root
+from isthmus.sim.robot import MotorParams, Robot
 
 TIMESTEP, SUBSTEPS = 0.005, 4
 CART_MASS, POLE_MASS, POLE_HALF_LENGTH = 1.0, 0.1, 0.5
@@ -78,13 +79,16 @@ def cartpole() -> Robot:
         contract=contract,
         sources={"cart_pos": "qpos", "cart_vel": "qvel", "pole_pos": "qpos", "pole_vel": "qvel"},
         motors=MotorParams(drive="effort", coulomb=(CART_COULOMB_FRICTION,), viscous=(0.0,), lag=(MOTOR_LAG,)),
+        morphology=Morphology(
+            roots=(Root("cart"),),
+            mirror=Mirror(negated=("(cart|pole)_(pos|vel)/.*", "target/slider", "e/(com_x|.*_offset)")),
+            payload=PayloadMount(at=(0.0, 0.0, 2 * POLE_HALF_LENGTH)),
+        ),
         space=space,
         prior=prior,
         home=(0.0, 0.0),
         default=(0.0,),
         substeps=SUBSTEPS,
-        payload_at=(0.0, 0.0, 2 * POLE_HALF_LENGTH),
-        mirror=Mirror(negated=("(cart|pole)_(pos|vel)/.*", "target/slider", "e/(com_x|.*_offset)")),
     )
 
 

@@ -24,9 +24,11 @@ from math import pi, sqrt
 
 import numpy as np
 
+from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.data.contract import AffineFeedback, Contract, Safety, Signal, vector_signal
 from isthmus.robots.parameters import delays, factor, offset, space_and_prior, vary
-from isthmus.sim.robot import Mirror, MotorParams, Robot
+from isthmus.sim.morphology import Mirror, Morphology, PayloadMount, Root, Rotor
+from isthmus.sim.robot import MotorParams, Robot
 
 MOTORS = ("m1", "m2", "m3", "m4")
 ROTOR_POSITION_SIGNS = {"m1": (1, -1), "m2": (-1, -1), "m3": (-1, 1), "m4": (1, 1)}
@@ -41,7 +43,7 @@ INERTIA = (16.571710e-6, 16.655602e-6, 29.261652e-6, 0.830806e-6, 0.718277e-6, 1
 ARM_XY = 0.046 / sqrt(2)
 YAW_MOMENT_PER_THRUST = 5.964552e-3
 """m: yaw moment per thrust."""
-HOVER_THRUST = MASS * 9.81 / 4
+HOVER_THRUST = MASS * MODEL_GRAVITY / 4
 MAX_THRUST = 2.25 * HOVER_THRUST
 MOTOR_LAG = 0.0375
 DRAG_COEFFICIENT = 6.8e-3
@@ -136,14 +138,19 @@ def crazyflie() -> Robot:
         contract=contract,
         sources={"position": "pos:root", "velocity": "linvel:root", "quat": "quat:root", "gyro": "angvel:root"},
         motors=MotorParams(drive="effort", lag=(MOTOR_LAG,) * 4),
+        morphology=_morphology(),
         space=space,
         prior=prior,
         home=(0.0, 0.0, HOME_HEIGHT, 1.0, 0.0, 0.0, 0.0),
         default=(HOVER_THRUST,) * 4,
         substeps=SUBSTEPS,
-        base="body",
-        payload_at=(0.0, 0.0, -0.01),
-        payload_radius=0.015,
+    )
+
+
+def _morphology() -> Morphology:
+    return Morphology(
+        roots=(Root("body", "root"),),
+        rotors=tuple(Rotor(name, name, YAW_MOMENT_SIGNS[name]) for name in MOTORS),
         mirror=Mirror(
             pairs=(("m1", "m4"), ("m2", "m3")),
             negated=(
@@ -155,6 +162,7 @@ def crazyflie() -> Robot:
                 "e/(com_y|position_bias_y|trim_x|gyro_bias_[xz])",
             ),
         ),
+        payload=PayloadMount(at=(0.0, 0.0, -0.01), radius=0.015),
     )
 
 

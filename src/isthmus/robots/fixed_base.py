@@ -55,11 +55,11 @@ def fixed_base(robot: Robot) -> Robot:
         space=Space(()),
         prior=Belief(Space(())),
         home=(*robot.home[:at], *robot.home[at + 7 :]),
-        base="",
-        feet=(),
-        mirror=None,
+        morphology=replace(
+            robot.morphology, roots=(replace(robot.morphology.root, joint=""),), legs=(), rotors=(), mirror=None
+        ),
     )
-    kept = tuple(p for p in robot.space.params if _still_acts(bare, p, robot.base))
+    kept = tuple(p for p in robot.space.params if _still_acts(bare, p, robot.morphology.base))
     space = Space(kept)
     left = {p.name for p in robot.space.params} - set(space.names)
     factors = (factor.without(left) for factor in robot.prior.factors)

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from isthmus.data.contract import Contract, Safety, Signal, vector_signal
 from isthmus.robots.parameters import delays, factor, offset, space_and_prior, vary
-from isthmus.sim.robot import Mirror, MotorParams, Robot
+from isthmus.sim.morphology import Foot, Leg, Mirror, Morphology, PayloadMount, Root
+from isthmus.sim.robot import MotorParams, Robot
 
 LEGS = ("FR", "FL", "RR", "RL")
 """Unitree's own order."""
@@ -146,14 +147,27 @@ def go1() -> Robot:
             coulomb=(0.2,) * 12,
             viscous=(0.01,) * 12,
         ),
+        morphology=_morphology(),
         space=space,
         prior=prior,
         home=(0.0, 0.0, HOME_HEIGHT, 1.0, 0.0, 0.0, 0.0, *stance),
         default=stance,
         substeps=SUBSTEPS,
-        base="trunk",
-        feet=tuple(f"{leg}_foot" for leg in LEGS),
-        payload_at=(0.0, 0.0, 0.1),
+    )
+
+
+def _morphology() -> Morphology:
+    return Morphology(
+        roots=(Root("trunk", "root"),),
+        legs=tuple(
+            Leg(
+                name=leg,
+                side="left" if leg[1] == "L" else "right",
+                joints=tuple(f"{leg}_{part}" for part in LEG_JOINTS),
+                foot=Foot.of_geom(f"{leg}_foot"),
+            )
+            for leg in LEGS
+        ),
         mirror=Mirror(
             pairs=(("FR", "FL"), ("RR", "RL")),
             negated=(
@@ -165,6 +179,7 @@ def go1() -> Robot:
                 "e/(com_y|gyro_bias_[xz])",
             ),
         ),
+        payload=PayloadMount(at=(0.0, 0.0, 0.1)),
     )
 
 

@@ -19,9 +19,11 @@ The angle is 0 hanging and π upright, positive anticlockwise as seen along -y.
 
 from __future__ import annotations
 
+from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.data.contract import Contract, Safety, Signal
 from isthmus.robots.parameters import delays, factor, offset, space_and_prior, vary
-from isthmus.sim.robot import Mirror, MotorParams, Robot
+from isthmus.sim.morphology import Mirror, Morphology, Root
+from isthmus.sim.robot import MotorParams, Robot
 
 JOINT = ("hinge",)
 TIMESTEP, SUBSTEPS = 0.005, 4
@@ -35,7 +37,7 @@ MOTOR_LAG = 0.005
 SAFETY_DAMPING = 0.3
 """N·m·s/rad, our choice: brings the pendulum to rest within some swings."""
 
-GRAVITY_TORQUE = 9.81 * LENGTH * (WEIGHT_MASS + ROD_MASS / 2)
+GRAVITY_TORQUE = MODEL_GRAVITY * LENGTH * (WEIGHT_MASS + ROD_MASS / 2)
 """N·m: gravity's torque with the rod level."""
 INERTIA = (
     WEIGHT_MASS * (LENGTH**2 + WEIGHT_RADIUS**2 / 2) + ROD_MASS * LENGTH**2 / 3 + AXLE_MASS * AXLE_RADIUS**2 / 2 + ARMATURE
@@ -101,12 +103,15 @@ def pendulum() -> Robot:
             viscous=(VISCOUS_FRICTION,),
             lag=(MOTOR_LAG,),
         ),
+        morphology=Morphology(
+            roots=(Root("rod"),),
+            mirror=Mirror(negated=("angle/sin_.*", "joint_vel/.*", "target/.*", "e/(com_x|encoder_offset)")),
+        ),
         space=space,
         prior=prior,
         home=(0.0,),
         default=(0.0,),
         substeps=SUBSTEPS,
-        mirror=Mirror(negated=("angle/sin_.*", "joint_vel/.*", "target/.*", "e/(com_x|encoder_offset)")),
     )
 
 

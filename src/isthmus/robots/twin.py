@@ -22,7 +22,7 @@ from isthmus.core.errors import BadInput
 from isthmus.core.files import atomic_write, content_hash, read_bytes
 from isthmus.data import archive
 from isthmus.data.episode import as_plain_json
-from isthmus.sim.physics.ground import hardest_stable_ground, is_legged
+from isthmus.sim.physics.ground import hardest_stable_ground
 from isthmus.sim.physics.learned_forces import LearnedForces
 from isthmus.sim.physics.motor_law import MotorLaw
 from isthmus.sim.physics.unit_physics import MAX_FILE_BYTES, UnitPhysics
@@ -70,7 +70,7 @@ class Twin:
         if self.model_hash != robot.model_hash:
             raise BadInput(f"{source} is a twin of another model than that of {robot.name}: it was made of {self.robot}.")
         found = replace(robot, prior=belief_on_space(self.belief, robot.space, source), unit=self.unit)
-        if self.unit.ground and not is_legged(robot):
+        if self.unit.ground and not robot.morphology.legged:
             raise BadInput(f"{source} has a ground under its feet, and {robot.name} has no feet.")
         if self.unit.ground and not self.unit.ground.is_no_harder_than(hardest_stable_ground(robot)):
             raise BadInput(f"{source} has ground that is too hard for physics steps of {robot.name}: {self.unit.ground}.")

@@ -222,7 +222,7 @@ class InertialFields:
         self.mass_only_bodies = np.array(sorted(touched["mass"] - set(self.com_bodies.tolist())), dtype=int)
         """Bodies that only get denser or lighter."""
         self.nominal = {f: np.array(getattr(model, f)) for f in self.BODY_FIELDS}
-        self.payload_geometry = (np.array(robot.payload_at), robot.payload_radius)
+        self.payload_geometry = (np.array(robot.morphology.payload.at), robot.morphology.payload.radius)
 
     def __bool__(self) -> bool:
         return bool(len(self.com_bodies) or len(self.mass_only_bodies))

@@ -14,9 +14,9 @@ import mujoco
 from isthmus.core.errors import BadInput
 from isthmus.core.files import content_hash
 from isthmus.data.contract import Contract
+from isthmus.sim.morphology import Morphology
 from isthmus.sim.physics.unit_physics import UnitPhysics
 from isthmus.world import Belief, Space
-from isthmus.world.inertia import PAYLOAD_RADIUS
 
 Drive = Literal["position", "effort", "native"]
 Encoder = Literal["rotor", "link"]
@@ -62,16 +62,6 @@ MOTOR_FIELDS = tuple(f.name for f in fields(MotorParams) if f.name not in ("driv
 
 
 @dataclass(frozen=True)
-class Mirror:
-    """Reflection in the robot's sagittal plane: which label swaps with which, and which components change sign."""
-
-    pairs: tuple[tuple[str, str], ...] = ()
-    """Label prefixes or whole labels that swap places, e.g. ("FL", "FR")."""
-    negated: tuple[str, ...] = ()
-    """`signal/label` patterns (regular expressions) that change sign."""
-
-
-@dataclass(frozen=True)
 class Robot:
     name: str
     xml: str
@@ -81,6 +71,8 @@ class Robot:
     """Where each signal comes from in the simulator: qpos, qvel, pos:J, quat:J, linvel:J, angvel:J, accel:J,
     sensor:S."""
     motors: MotorParams
+    morphology: Morphology
+    """What it has: roots, legs and feet, arms, rotors, mirror symmetry."""
     space: Space
     prior: Belief
     home: tuple[float, ...]
@@ -89,15 +81,6 @@ class Robot:
     """Target that holds the home pose, in the contract's order."""
     substeps: int
     """Physics steps of a tick."""
-    base: str = ""
-    """Body that pushes, wind and payload act on."""
-    feet: tuple[str, ...] = ()
-    """Geoms that touch the ground."""
-    payload_at: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    """Where a payload sits, in the base's frame, m."""
-    payload_radius: float = PAYLOAD_RADIUS
-    """m."""
-    mirror: Mirror | None = None
     folder: Path | None = None
     doc: str = ""
     timestep: float = 0.0

@@ -18,6 +18,7 @@ import numpy as np
 from mujoco.batch import Batch, SimulationError
 
 from isthmus.core.errors import BadInput
+from isthmus.core.geometry import rotate_inverse
 from isthmus.sim import parameter_binding
 from isthmus.sim.engines.batch import control_callback
 from isthmus.sim.indexing import (
@@ -25,7 +26,6 @@ from isthmus.sim.indexing import (
     SignalSources,
     as_slice,
     driven_joint_columns,
-    rotate_inverse,
     signal_sources,
     sources_at_rotors,
 )

@@ -46,7 +46,7 @@ def render_gif(task: Task, poses: np.ndarray, frame_interval: float) -> tuple[by
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         mujoco.mj_saveModel(model, str(folder / "model.mjb"))
-        base = model.body(task.robot.base).id if task.robot.base else -1
+        base = model.body(task.robot.morphology.base).id if task.robot.morphology.base else -1
         np.savez(folder / "poses.npz", poses=poses, between=frame_interval, base=base)
         for backend in dict.fromkeys((os.environ.get("MUJOCO_GL") or GL_BACKENDS[0], *GL_BACKENDS)):
             command = [sys.executable, "-m", "isthmus.studio.film", scratch]

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from isthmus.core.errors import BadInput
+from isthmus.core.geometry import rotate_inverse
 from isthmus.sim.indexing import driven_link_columns
 from isthmus.sim.physics.blow_up import BlowUpRecorder
 from isthmus.sim.physics.disturbances import DisturbanceProcess
@@ -29,9 +30,9 @@ from isthmus.sim.simulation import Simulation
 from isthmus.tasks.parameter_shifts import ParameterShiftSchedule
 from isthmus.tasks.samplers.curriculum import Curriculum
 from isthmus.tasks.samplers.sampler import BeliefSampler, Sampler
-from isthmus.tasks.state import State, rotate_inverse, signal_limits
+from isthmus.tasks.state import State, signal_limits
 from isthmus.tasks.task import Task, unmeasured_signals
-from isthmus.tasks.views import FeetView
+from isthmus.tasks.views import FeetView, add_missing_foot_sensors
 from isthmus.world import Belief
 
 LATER_EPISODES_SEED = 0xA6A1
@@ -84,13 +85,13 @@ class Env:
         self.blow_up_recorder = BlowUpRecorder(self.sim, dump_folder)
         self.curriculum = Curriculum(task.levels, start=0 if training else len(task.levels) - 1)
         model = self.sim.model
-        self._base_body = base = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, robot.base) if robot.base else -1
+        self._base_body = base = model.body(robot.morphology.base).id if robot.morphology.floats else -1
         self.disturbances = DisturbanceProcess(n, float(model.body_subtreemass[max(base, 1)]), self.sim.tick, self.rng)
         self.feet = FeetView(self.sim)
         self.horizon = round(task.episode / self.sim.tick)
 
         target = robot.contract.target
-        m, feet = target.size, len(robot.feet)
+        m, feet = target.size, len(robot.morphology.feet)
         self.default = torch.tensor(robot.default, dtype=torch.float32)
         self.limits = signal_limits(target)
         self.command = torch.zeros(n, task.command.signal.size if task.command else 0)
@@ -404,7 +405,12 @@ _CHECKPOINTED_PARTS = ("curriculum", "sim", "disturbances", "sampler", "paramete
 
 
 def _build_engine(task: Task, n: int, threads: int, reality: Reality | None) -> Simulation:
-    edit = task.terrain.edit if task.terrain else None
+
+    def edit(spec: mujoco.MjSpec) -> None:
+        add_missing_foot_sensors(spec, task.robot.morphology.feet)
+        if task.terrain:
+            task.terrain.edit(spec)
+
     if reality is None:
         return Simulation(task.robot, n, threads, edit)
     return RealSimulation(task.robot, reality, n, threads, tick=1.0 / task.robot.contract.rate, edit=edit)

@@ -14,22 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.core.geometry import gravity_direction, rotate_inverse
 from isthmus.data.contract import Signal
 from isthmus.sim.indexing import driven_joint_columns
 from isthmus.sim.robot import Robot
-
-
-def rotate_inverse(q: Tensor, v: Tensor) -> Tensor:
-    """Express world vectors v, (n, 3), in the frames of unit quaternions q = (w, x, y, z), (n, 4)."""
-    w, axis = q[:, :1], q[:, 1:]
-    t = 2.0 * torch.linalg.cross(axis, v)
-    return v - w * t + torch.linalg.cross(axis, t)
-
-
-def gravity_in_body(q: Tensor) -> Tensor:
-    """The world's down direction in the frames of unit quaternions q, (n, 4) -> (n, 3)."""
-    w, x, y, z = q.unbind(1)
-    return torch.stack([2 * (w * y - x * z), -2 * (w * x + y * z), 2 * (x * x + y * y) - 1.0], dim=1)
 
 
 def signal_limits(signal: Signal) -> tuple[Tensor, Tensor]:
@@ -98,7 +86,7 @@ class State:
 
     @cached_property
     def projected_gravity(self) -> Tensor:
-        return gravity_in_body(self.quat)
+        return gravity_direction(self.quat)
 
     @cached_property
     def height(self) -> Tensor:

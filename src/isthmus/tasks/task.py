@@ -184,7 +184,7 @@ class Task:
 
 def unmeasured_signals(task: Task) -> tuple[Signal, ...]:
     """What no sensor of any robot measures: the disturbance and e."""
-    force = (Signal("force", "m/s²", ("x", "y", "z"), "body"),) if task.robot.base else ()
+    force = (Signal("force", "m/s²", ("x", "y", "z"), "body"),) if task.robot.morphology.base else ()
     return (*force, Signal("e", "1", task.robot.space.names))
 
 

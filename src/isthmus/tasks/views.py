@@ -7,15 +7,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from isthmus.sim.morphology import Foot
 from isthmus.sim.simulation import Simulation
 
 
 class FeetView:
     def __init__(self, engine: Simulation):
-        self.engine, names, model = engine, engine.robot.feet, engine.model
-        self._sites = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SITE, f) for f in names]
-        self._site_positions = engine.batch.bind("site_xpos") if names else np.zeros((engine.n, 0, 3))
-        self._contact_columns = np.array([_force_columns(model, f) for f in names], dtype=int).reshape(-1, 3)
+        self.engine, feet, model = engine, engine.robot.morphology.feet, engine.model
+        self._sites = [model.site(foot.site).id for foot in feet]
+        self._site_positions = engine.batch.bind("site_xpos") if feet else np.zeros((engine.n, 0, 3))
+        self._contact_columns = np.array([_force_columns(model, foot) for foot in feet], dtype=int).reshape(-1, 3)
         """Columns of sensordata with the contact force on each foot, (feet, 3)."""
 
     def read(self, ids: np.ndarray | slice) -> tuple[Tensor, Tensor]:
@@ -25,9 +26,21 @@ class FeetView:
         return pos, force.norm(dim=-1)
 
 
-def _force_columns(model: mujoco.MjModel, foot: str) -> list[int]:
+def _force_columns(model: mujoco.MjModel, foot: Foot) -> list[int]:
     """Columns of sensordata with the net contact force on a foot."""
-    name = foot.removesuffix("_foot") + "_contact"
-    i = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_SENSOR, name)
-    first = int(model.sensor_adr[i])
+    first = int(model.sensor_adr[model.sensor(foot.sensor).id])
     return [first + 1, first + 2, first + 3]
+
+
+def add_missing_foot_sensors(spec: mujoco.MjSpec, feet: tuple[Foot, ...]) -> None:
+    """A site and a contact sensor at each foot that has none in the robot's own model."""
+    for foot in feet:
+        geom = spec.geom(foot.geoms[0])
+        if spec.site(foot.site) is None:
+            geom.parent.add_site(name=foot.site, pos=geom.pos, size=[0.01, 0.01, 0.01])
+        if spec.sensor(foot.sensor) is None:
+            spec.add_sensor(
+                name=foot.sensor, type=mujoco.mjtSensor.mjSENS_CONTACT, objtype=mujoco.mjtObj.mjOBJ_BODY,
+                objname=geom.parent.name,
+                intprm=[3, 3, 1],  # found and force, net over all contacts, in one slot
+            )  # fmt: skip

@@ -14,8 +14,8 @@ from isthmus.deploy.controller import Controller
 from isthmus.deploy.guard.guard import GUARD_STATES
 from isthmus.deploy.links.link import Link
 from isthmus.deploy.preflight import PreparedRobot, preflight
-from isthmus.deploy.recorder import Recorder
-from isthmus.deploy.runtime import STATUS_COLUMNS, ControlLoop
+from isthmus.deploy.recorder import STATUS_COLUMNS, Recorder
+from isthmus.deploy.runtime import ControlLoop
 from isthmus.validation.measured_success import success_and_score, success_is_measurable
 from isthmus.validation.robot_trials import TrialConditions, TrialOutcome
 from isthmus.validation.stage import StageSetup

@@ -23,7 +23,7 @@ def success_is_measurable(task: Task) -> bool:
     seen = {"qpos": set(), "qvel": set()}
     for array, columns in signal_sources(task.robot, model):
         seen.get(array, set()).update(columns)
-    return not task.robot.feet and len(seen["qpos"]) == model.nq and len(seen["qvel"]) == model.nv
+    return not task.robot.morphology.feet and len(seen["qpos"]) == model.nq and len(seen["qvel"]) == model.nv
 
 
 @torch.no_grad()

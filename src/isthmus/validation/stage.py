@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.core.errors import BadInput
 from isthmus.sim.physics.disturbances import Disturbance
 from isthmus.sim.reality import Reality
-from isthmus.sim.reality.checks import is_rotorcraft
 from isthmus.sim.reality.tables import Unmodelled
 from isthmus.sim.robot import Robot
 from isthmus.sim.scenes.terrain import Terrain
 from isthmus.tasks.task import Level, Task
 from isthmus.validation.protocol import ParameterChange, Protocol, Stage
 from isthmus.world import Belief
-
-MODEL_GRAVITY = 9.81
 
 
 @dataclass(frozen=True)
@@ -127,8 +125,8 @@ def _check_within_bounds(change: ParameterChange, names: tuple[str, ...], robot:
 def _stage_task(stage: Stage, task: Task) -> tuple[Task, list[str]]:
     robot, forces, out = task.robot, stage.forces, []
     disturbance, terrain = Disturbance(), None
-    if robot.base:
-        weight = MODEL_GRAVITY * float(robot.model.body_subtreemass[robot.model.body(robot.base).id])
+    if robot.morphology.base:
+        weight = MODEL_GRAVITY * float(robot.model.body_subtreemass[robot.model.body(robot.morphology.base).id])
         disturbance = Disturbance(
             push_speed=forces.push,
             push_every=forces.every,
@@ -139,7 +137,7 @@ def _stage_task(stage: Stage, task: Task) -> tuple[Task, list[str]]:
     elif forces.push or forces.steady or forces.gust:
         out.append(f"{robot.name} has no base that pushes and wind could move")
     if stage.ground is not None:
-        if robot.feet and any(geom.name == "floor" for geom in robot.spec().geoms):
+        if robot.morphology.feet and any(geom.name == "floor" for geom in robot.spec().geoms):
             terrain = Terrain(kinds=stage.ground.kinds, height=stage.ground.height)
         else:
             out.append(f"{robot.name} does not walk on the ground")
@@ -159,7 +157,7 @@ def check_protocol_fits(protocol: Protocol, robot: Robot) -> None:
 
 
 def robot_kind(robot: Robot) -> str:
-    return "legged" if robot.feet else "aerial" if is_rotorcraft(robot) else "bench"
+    return "legged" if robot.morphology.feet else "aerial" if robot.morphology.flies else "bench"
 
 
 def default_protocol(robot: Robot) -> str:

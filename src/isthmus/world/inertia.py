@@ -9,41 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from isthmus.core.geometry import from_matrix, to_matrix
+
 PAYLOAD_RADIUS = 0.05
 """m; a payload is a solid sphere, of this radius unless said otherwise, so that it has an inertia of its own."""
-
-
-def quat_to_mat(q: np.ndarray) -> np.ndarray:
-    """Rotation matrices, (..., 3, 3), of unit quaternions (w, x, y, z), (..., 4)."""
-    w, x, y, z = np.moveaxis(q, -1, 0)
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
-
-
-def mat_to_quat(mat: np.ndarray) -> np.ndarray:
-    """Unit quaternions (w, x, y, z) of rotation matrices, (..., 3, 3), by the largest of the four components."""
-    m = mat
-    trace = m[..., 0, 0] + m[..., 1, 1] + m[..., 2, 2]
-    diagonal = np.stack([m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]], axis=-1)
-    squares = np.concatenate([(1 + trace)[..., None], 1 - trace[..., None] + 2 * diagonal], axis=-1)
-    a, b, c = m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1]
-    d, e, f = m[..., 1, 0] + m[..., 0, 1], m[..., 0, 2] + m[..., 2, 0], m[..., 2, 1] + m[..., 1, 2]
-    candidates = np.stack(
-        [
-            np.stack([squares[..., 0], a, b, c], axis=-1),
-            np.stack([a, squares[..., 1], d, e], axis=-1),
-            np.stack([b, d, squares[..., 2], f], axis=-1),
-            np.stack([c, e, f, squares[..., 3]], axis=-1),
-        ],
-        axis=-2,
-    )
-    best = np.argmax(squares, axis=-1)
-    q = np.take_along_axis(candidates, best[..., None, None], axis=-2)[..., 0, :]
-    return q / np.linalg.norm(q, axis=-1, keepdims=True)
 
 
 def point_inertia(r: np.ndarray) -> np.ndarray:
@@ -72,7 +41,7 @@ def vary_rigid_body(
         payload_at: its place in the body frame, m, (..., 3).
         payload_radius: of the sphere that it is, m.
     """
-    axes = quat_to_mat(quat)
+    axes = to_matrix(quat)
     own = axes @ (inertia[..., :, None] * np.swapaxes(axes, -1, -2))
     body_mass, body_com = density * mass, com + shift
     total = body_mass + payload
@@ -85,12 +54,12 @@ def vary_rigid_body(
     )
     principal, vectors = np.linalg.eigh(about_centre)
     vectors = vectors * np.sign(np.linalg.det(vectors))[..., None, None]
-    return total, centre, mat_to_quat(vectors), principal
+    return total, centre, from_matrix(vectors), principal
 
 
 def pseudo_inertia(mass: np.ndarray, com: np.ndarray, quat: np.ndarray, inertia: np.ndarray) -> np.ndarray:
     """The 4 x 4 matrix of mass moments, (..., 4, 4); positive definite exactly when the body can exist."""
-    axes = quat_to_mat(quat)
+    axes = to_matrix(quat)
     second = 0.5 * inertia.sum(-1)[..., None] - inertia
     out = np.zeros((*np.shape(mass), 4, 4))
     moment = axes @ (second[..., :, None] * np.swapaxes(axes, -1, -2))

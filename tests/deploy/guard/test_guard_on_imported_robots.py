@@ -12,7 +12,8 @@ import pytest
 from isthmus.deploy.command_schedule import CommandSchedule
 from isthmus.deploy.links.in_process import InProcessLink
 from isthmus.deploy.links.link import Command, Packet
-from isthmus.deploy.runtime import ControlLoop, RunResult
+from isthmus.deploy.run_result import RunResult
+from isthmus.deploy.runtime import ControlLoop
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality, VirtualRobot
 from isthmus.sim.robot import Robot
@@ -96,7 +97,7 @@ def test_a_policy_that_wants_the_default_gets_it_to_the_end(robots, name):
     run = Run(robots(name))
     assert all(c.ok for c in run.checks)
     outcome = run.fly(0.4)
-    assert (outcome.status, outcome.reason) == ("done", "")
+    assert (outcome.status, outcome.reason) == ("completed", "")
     assert outcome.seconds >= 0.38
     assert run.body.truth()["events"] == []
     assert robots(name).contract.has_joint_targets == (name in POSES)

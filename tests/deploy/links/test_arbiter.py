@@ -12,8 +12,8 @@ from isthmus.deploy.command_schedule import CommandSchedule
 from isthmus.deploy.links.arbiter import CommandArbiter
 from isthmus.deploy.links.in_process import InProcessLink
 from isthmus.deploy.links.link import Command
-from isthmus.deploy.recorder import Recorder
-from isthmus.deploy.runtime import STATUS_COLUMNS, ControlLoop
+from isthmus.deploy.recorder import STATUS_COLUMNS, Recorder
+from isthmus.deploy.runtime import ControlLoop
 from support.lockstep import GO1, counter, ready, stand_in
 
 TARGET = np.zeros(12)
@@ -102,7 +102,7 @@ class Shared(InProcessLink):
         self.gate.forward(command, self.now())
 
 
-@pytest.mark.parametrize(("since", "ended"), [(0.0, "guard"), (2.0, "done")])
+@pytest.mark.parametrize(("since", "ended"), [(0.0, "guard"), (2.0, "completed")])
 def test_of_two_controllers_one_runs_and_the_other_ends_itself(since, ended):
     """Whoever comes second is not obeyed, sees it, and says so."""
     controller, body = counter(), stand_in()
@@ -113,7 +113,7 @@ def test_of_two_controllers_one_runs_and_the_other_ends_itself(since, ended):
         link.sleep_until(link.now() + 0.04)
     outcome = ControlLoop(controller, link, flight, CommandSchedule(controller.manifest.operator)).run(3.0)
     assert outcome.status == ended
-    assert (outcome.reason == "") == (ended == "done")
+    assert (outcome.reason == "") == (ended == "completed")
     if ended == "guard":
         assert outcome.reason.startswith("mode: the robot is told to track, but it obeys another controller")
 

@@ -1,4 +1,4 @@
-"""Controller and robot as two processes, and everything that can go wrong between them.
+"""OnnxController and robot as two processes, and everything that can go wrong between them.
 
 All of it runs in slow motion, so that a machine with other things to do is still fast enough. Times are compared by the
 robot's own count of periods, never by the clock on the wall.
@@ -23,10 +23,10 @@ import zenoh
 from isthmus.core.errors import BadInput
 from isthmus.data.episode import Episode
 from isthmus.data.mcap.writer import read_episode
-from isthmus.deploy.controller import Controller
 from isthmus.deploy.guard.guard import GUARD_STATES
 from isthmus.deploy.links import zenoh as zenoh_link
 from isthmus.deploy.links.zenoh import COMMAND_KEY
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.robots import get_robot
 from support.link_processes import (
     LONG,
@@ -93,14 +93,14 @@ def test_a_run_is_whole_whatever_a_stranger_shouts_into_the_link(controllers, pe
         time.sleep(0.2)
         session.close()
         code, report = finish(process)
-    assert (code, report["ended"], report["why"], report["lost"]) == (0, "done", "", 0)
+    assert (code, report["status"], report["reason"], report["lost_ticks"]) == (0, "completed", "", 0)
     assert all(check["ok"] for check in report["checks"])
     found, contract = read_episode(path), get_robot("pendulum").contract
     assert found.complete
     assert found.contract == contract
-    assert found.origin["controller_hash"] == report["controller_hash"] == Controller.load(controllers["pendulum"]).hash
+    assert found.origin["controller_hash"] == report["controller_hash"] == OnnxController.load(controllers["pendulum"]).hash
     assert found.origin["source"] == "virtual"
-    assert len(found) == report["recorded"] == report["ticks"]
+    assert len(found) == report["recorded_ticks"] == report["ticks"]
     assert (story(found)[0], story(found)[-1]) == ("run", "stop")
     running = found.status["state"] == GUARD_STATES.index("run")
     assert running.sum() >= 1.5 * contract.rate / 2
@@ -120,10 +120,10 @@ def test_a_second_controller_is_refused_and_the_first_sits_down_when_asked_to(co
         ears.mode("track")
         assert code == 1
         assert [c["name"] for c in report["checks"] if not c["ok"]] == ["mode"]
-        assert "someone else is in control" in report["why"]
+        assert "someone else is in control" in report["reason"]
         first.send_signal(signal.SIGTERM)
         code, report = finish(first)
-    assert (code, report["ended"], report["why"]) == (3, "interrupted", "interrupted")
+    assert (code, report["status"], report["reason"]) == (3, "interrupted", "interrupted")
     found = read_episode(path)
     assert found.complete
     assert story(found)[-1] == "stop"
@@ -142,7 +142,7 @@ def test_ctrl_c_lays_a_quadruped_down_before_it_lets_go(controllers, tmp_path):
         ears.mode("damp")
         body.send_signal(signal.SIGINT)
         assert body.wait(LONG) == 0
-    assert (code, report["ended"], report["why"]) == (3, "interrupted", "interrupted"), report
+    assert (code, report["status"], report["reason"]) == (3, "interrupted", "interrupted"), report
     found = read_episode(path)
     assert found.complete
     assert (story(found)[0], story(found)[-1]) == ("ramp", "stop")
@@ -158,9 +158,9 @@ def test_a_full_disk_costs_the_recording_and_not_the_run(controllers, pendulum, 
     with run(controllers["pendulum"], pendulum, "--seconds", 1.5, "--record", path) as process:
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (room, room))
         code, report = finish(process)
-    assert (code, report["ended"]) == (0, "done")
-    assert report["lost"] > 0
-    assert report["problem"] == os.strerror(errno.EFBIG)
+    assert (code, report["status"]) == (0, "completed")
+    assert report["lost_ticks"] > 0
+    assert report["recording_problem"] == os.strerror(errno.EFBIG)
     assert report["interventions"]["rate"] < 0.5
     found = read_episode(path)
     assert not found.complete
@@ -196,8 +196,8 @@ def test_a_robot_damps_its_joints_when_its_controller_is_killed(controllers, tmp
 
 def lost(code: int, report: dict, path: Path) -> None:
     """The guard ended this run because no signals came, and the recording says so."""
-    assert (code, report["ended"]) == (1, "guard")
-    assert report["why"].startswith("lost: no signals for")
+    assert (code, report["status"]) == (1, "guard")
+    assert report["reason"].startswith("lost: no signals for")
     found = read_episode(path)
     assert found.complete
     assert story(found, "lost")[-3:] == ["lost", "damp", "stop"]

@@ -14,7 +14,7 @@ import torch
 from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
 from isthmus.data.mcap.reader import read_episode
-from isthmus.deploy.controller import Controller
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.learn import checkpoint, methods, runs
 from isthmus.learn.algorithms.algorithm import PPOTrainer
 from isthmus.learn.algorithms.distillation import DistillationTrainer, teacher_latent
@@ -234,12 +234,12 @@ def test_a_teacher_of_another_space_is_refused_in_one_sentence(taught, tmp_path,
 def test_a_student_runs_on_a_virtual_robot_with_its_own_signals_only(tiny, tmp_path):
     """And what it remembers goes from tick to tick: the same signals again, from a fresh memory, give the same targets."""
     assert main(["export", str(tiny["student"]), "-o", str(tmp_path / "s.controller"), "--json"]) == 0
-    controller = Controller.load(tmp_path / "s.controller")
+    controller = OnnxController.load(tmp_path / "s.controller")
     assert set(controller.manifest.inputs) <= {s.name for s in get_robot("pendulum").contract.signals}
     assert controller.manifest.memory
     body = VirtualRobot(get_robot("pendulum"), Reality.from_dict({"robot": "pendulum", "params": {"payload": 0.05}}))
     ended, _ = fly(controller, body, 1.0, tmp_path / "r.mcap")
-    assert ended.status == "done"
+    assert ended.status == "completed"
     episode = read_episode(tmp_path / "r.mcap")
     asked = np.flatnonzero(np.isfinite(episode.wanted).all(axis=1))
     assert len(asked) >= 45

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from isthmus.core.errors import BadInput
+from isthmus.core.geometry import to_matrix
 from isthmus.learn.policies.actor import Actor, ActorSpec, reset_memory
 from isthmus.learn.policies.actor_spec import available_signals
 from isthmus.learn.policies.observation_terms import compute_observation_term
 from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.task import ObservationTerm
-from isthmus.world.inertia import quat_to_mat
 
 N = 5
 
@@ -154,7 +154,7 @@ def test_preparations_are_what_they_say():
         compute_observation_term(ObservationTerm("q", "angle"), {"q": x}, default), torch.cat([x.sin(), x.cos()], dim=1)
     )
     q = torch.nn.functional.normalize(torch.randn(20, 4, generator=torch.Generator().manual_seed(0)))
-    mats = torch.from_numpy(quat_to_mat(q.numpy()))
+    mats = torch.from_numpy(to_matrix(q.numpy()))
     assert torch.allclose(
         compute_observation_term(ObservationTerm("q", "attitude"), {"q": 3 * q}, default).view(20, 3, 3), mats, atol=1e-6
     )

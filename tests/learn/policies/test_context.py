@@ -47,7 +47,9 @@ def drive(actor: Actor, ticks: int, n: int = 3, seed: int = 2, mirror: bool = Fa
     memory = actor.memory(n) | {"phase": torch.full((n, 1), start)}
     for _ in range(ticks):
         walk = {k: 0.8 * v + 0.3 * torch.randn(v.shape, generator=g) for k, v in walk.items()}
-        signals = {s.name: image(walk[s.name], s, task.robot.mirror) if mirror else walk[s.name] for s in actor.spec.signals}
+        signals = {
+            s.name: image(walk[s.name], s, task.robot.morphology.mirror) if mirror else walk[s.name] for s in actor.spec.signals
+        }
         with torch.no_grad():
             target, memory = actor(signals, memory)
         yield target, memory
@@ -64,7 +66,7 @@ def image(x: torch.Tensor, signal, mirror) -> torch.Tensor:
 def test_a_policy_that_finds_out_treats_mirrored_histories_as_mirror_images(context):
     actor, task = shaken(context), get_task("go1/walk")
     for (here, _), (there, _) in zip(drive(actor, 30), drive(actor, 30, mirror=True, start=0.5), strict=True):
-        want = image(here, actor.spec.target, task.robot.mirror)
+        want = image(here, actor.spec.target, task.robot.morphology.mirror)
         assert torch.allclose(there, want, atol=1e-4)
     assert (here - actor.default).abs().max() > 0.01
 
@@ -74,10 +76,10 @@ def test_a_teacher_treats_a_mirrored_world_as_a_mirror_image():
     parts = actor.spec.observation_labels() * actor.spec.policy.history + [
         (list(s.labels), s.name) for s in actor.spec.privileged
     ]
-    r = reflection(parts, task.robot.mirror)
+    r = reflection(parts, task.robot.morphology.mirror)
     x = torch.randn(20, actor.observation_size, generator=torch.Generator().manual_seed(3))
     there = actor.act(x[:, list(r.order)] * torch.tensor(r.signs))
-    assert torch.allclose(there, image(actor.act(x), actor.spec.target, task.robot.mirror), atol=1e-5)
+    assert torch.allclose(there, image(actor.act(x), actor.spec.target, task.robot.morphology.mirror), atol=1e-5)
 
 
 def test_only_a_teacher_depends_on_what_no_sensor_measures():

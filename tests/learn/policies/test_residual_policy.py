@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from isthmus.data.contract import AffineFeedback
-from isthmus.deploy.controller import Controller
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.learn import runs
 from isthmus.learn.policies import export
 from isthmus.learn.policies.actor import Actor, ActorSpec, reset_memory
@@ -155,7 +155,7 @@ def image(x: torch.Tensor, labels, kind: str, mirror) -> torch.Tensor:
 def test_a_residual_treats_a_mirror_image_as_a_mirror_image(name):
     """The whole actor, base included; on the other side a gait is half a cycle later."""
     task = get_task(name)
-    mirror = task.robot.mirror
+    mirror = task.robot.morphology.mirror
     actor = on_top(name, bases(name)[1], still=False)
     here, there = actor.memory(6), actor.memory(6)
     for key in there:
@@ -205,7 +205,7 @@ def test_a_residual_exports_as_one_graph(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(export, "TICKS", 60)
     checked = export.export(run, actor, tmp_path / "a.controller")
     assert 0 < checked["worst"] <= export.TOLERANCE
-    manifest = Controller.load(tmp_path / "a.controller").manifest
+    manifest = OnnxController.load(tmp_path / "a.controller").manifest
     assert set(manifest.memory) == set(actor.memory(1))
     assert manifest.operator == ((task.command.signal,) if task.command else ())
     assert ("base.hidden" in manifest.memory) == (kind == "policy")

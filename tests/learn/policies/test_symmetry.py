@@ -11,24 +11,25 @@ import pytest
 import torch
 
 from isthmus.core.errors import BadInput
+from isthmus.core.geometry import to_matrix
 from isthmus.learn.policies.actor import Actor, ActorSpec
 from isthmus.learn.policies.symmetry import mirrored_label, reflection
 from isthmus.robots.go1 import JOINTS, go1
-from isthmus.sim.robot import Mirror, Robot
+from isthmus.sim.morphology import Mirror
+from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
 from isthmus.tasks.catalogue import TASKS, get_task
 from isthmus.tasks.env import Env
-from isthmus.world.inertia import quat_to_mat
 
-MIRRORED = sorted(name for name, make in TASKS.items() if make().robot.mirror is not None)
+MIRRORED = sorted(name for name, make in TASKS.items() if make().robot.morphology.mirror is not None)
 
 
 def even(robot: Robot) -> Robot:
     """The robot with a base that is the same on both sides; published ones are slightly off."""
-    if not robot.base:
+    if not robot.morphology.base:
         return robot
-    trunk = robot.model.body(robot.base)
-    axes = quat_to_mat(trunk.iquat)
+    trunk = robot.model.body(robot.morphology.base)
+    axes = to_matrix(trunk.iquat)
     full = axes @ np.diag(trunk.inertia) @ axes.T
     numbers = f"{full[0, 0]} {full[1, 1]} {full[2, 2]} 0 {full[0, 2]} 0"
     inertial = f'<inertial pos="{trunk.ipos[0]} 0 {trunk.ipos[2]}" mass="{trunk.mass[0]}" fullinertia="{numbers}"/>'
@@ -43,9 +44,9 @@ def swap(x: np.ndarray, labels, kind: str, mirror: Mirror) -> np.ndarray:
 
 
 def mirrored_state(robot: Robot, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    if not robot.base:
+    if not robot.morphology.base:
         return -qpos, -qvel
-    joint = lambda x: swap(x, JOINTS, "joint_pos", robot.mirror) if len(x) else x
+    joint = lambda x: swap(x, JOINTS, "joint_pos", robot.morphology.mirror) if len(x) else x
     return (
         np.concatenate([qpos[:3] * [1, -1, 1], qpos[3:7] * [1, -1, 1, -1], joint(qpos[7:])]),
         np.concatenate([qvel[:3] * [1, -1, 1], qvel[3:6] * [-1, 1, -1], joint(qvel[6:])]),
@@ -54,7 +55,7 @@ def mirrored_state(robot: Robot, qpos: np.ndarray, qvel: np.ndarray) -> tuple[np
 
 def a_pair_of_worlds(robot: Robot, rng: np.random.Generator) -> np.ndarray:
     """Values of e of a world without noise and of its mirror image, (2, d)."""
-    space, mirror = robot.space, robot.mirror
+    space, mirror = robot.space, robot.morphology.mirror
     assert mirror is not None
     e = robot.prior.sample(rng, 1)[0]
     for i, name in enumerate(space.names):
@@ -67,7 +68,7 @@ def a_pair_of_starts(robot: Robot, rng: np.random.Generator, height: float) -> t
     model = robot.model
     qpos, qvel = np.array(robot.home), 0.3 * rng.standard_normal(model.nv)
     mujoco.mj_integratePos(model, qpos, 0.1 * rng.standard_normal(model.nv), 1.0)
-    if robot.base:
+    if robot.morphology.base:
         qpos[2] = robot.home[2] + height
     other = mirrored_state(robot, qpos, qvel)
     return np.stack([qpos, other[0]]), np.stack([qvel, other[1]])
@@ -79,7 +80,7 @@ def a_pair_of_starts(robot: Robot, rng: np.random.Generator, height: float) -> t
 @pytest.mark.parametrize("name", MIRRORED)
 def test_reflecting_twice_changes_nothing(name):
     task = get_task(name)
-    mirror, env = task.robot.mirror, Env(task, 1)
+    mirror, env = task.robot.morphology.mirror, Env(task, 1)
     for parts in (
         ActorSpec.for_task(task).observation_labels(),
         env.critic_labels(),
@@ -92,7 +93,7 @@ def test_reflecting_twice_changes_nothing(name):
 
 
 def test_labels_change_sides():
-    mirror = go1().mirror
+    mirror = go1().morphology.mirror
     assert mirrored_label("FL_hip", mirror) == "FR_hip"
     assert mirrored_label("encoder_offset_RR_calf", mirror) == "encoder_offset_RL_calf"
     assert mirrored_label("payload", mirror) == "payload"
@@ -113,7 +114,7 @@ def test_a_policy_treats_a_mirror_image_as_a_mirror_image(name):
     with torch.no_grad():
         for p in actor.net.parameters():
             p.add_(0.1 * torch.randn(p.shape, generator=g))
-        r = reflection(actor.spec.observation_labels() * actor.spec.policy.history, task.robot.mirror)
+        r = reflection(actor.spec.observation_labels() * actor.spec.policy.history, task.robot.morphology.mirror)
         reflect = lambda x: x[:, list(r.order)] * torch.tensor(r.signs)
         x = torch.randn(200, len(r.order), generator=g) * torch.rand(len(r.order), generator=g) * 3 + 0.5
         actor.normalize.update(x, actor.net.reflect)
@@ -129,15 +130,15 @@ def test_without_symmetry_the_network_is_free(name):
     assert ActorSpec.for_task(task, (16,), symmetric=False).mirror is None
     torch.manual_seed(0)
     actor = Actor(ActorSpec.for_task(task, (16,), symmetric=False))
-    r = reflection(actor.spec.observation_labels() * actor.spec.policy.history, task.robot.mirror)
-    out = reflection([actor.spec.action_labels()], task.robot.mirror)
+    r = reflection(actor.spec.observation_labels() * actor.spec.policy.history, task.robot.morphology.mirror)
+    out = reflection([actor.spec.action_labels()], task.robot.morphology.mirror)
     x = torch.randn(20, actor.observation_size, generator=torch.Generator().manual_seed(0))
     image = actor.act(x[:, list(r.order)] * torch.tensor(r.signs))
     assert not torch.allclose(image, actor.act(x)[:, list(out.order)] * torch.tensor(out.signs), atol=1e-4)
 
 
 def image_of(x: torch.Tensor, part, task) -> torch.Tensor:
-    r = reflection([part], task.robot.mirror)
+    r = reflection([part], task.robot.morphology.mirror)
     return x[:, list(r.order)] * torch.tensor(r.signs)
 
 
@@ -191,7 +192,7 @@ def test_a_mirrored_world_moves_as_the_mirror_image(name, height, targets):
     labels = robot.contract.target.labels
     for _ in range(15):
         u = targets(robot, rng, 1)[0]
-        engine.step(np.stack([u, swap(u, labels, "target", robot.mirror)]))
+        engine.step(np.stack([u, swap(u, labels, "target", robot.morphology.mirror)]))
         for array, image in zip((engine.qpos, engine.qvel), mirrored_state(robot, engine.qpos[0], engine.qvel[0]), strict=True):
             assert array[1] == pytest.approx(image, abs=1e-6)
     assert np.abs(engine.qvel).max() > 0.05
@@ -210,7 +211,9 @@ def test_observation_and_critic_of_a_mirrored_world_are_the_mirror_images(name):
     if task.command is not None:
         signal = task.command.signal
         command = rng.uniform(signal.low, signal.high)
-        env.command = torch.tensor(np.stack([command, swap(command, signal.labels, signal.name, robot.mirror)])).float()
+        env.command = torch.tensor(
+            np.stack([command, swap(command, signal.labels, signal.name, robot.morphology.mirror)])
+        ).float()
     actor = Actor(ActorSpec.for_task(task, (8,)))
     memory = actor.memory(2)
     if "phase" in memory:
@@ -219,11 +222,11 @@ def test_observation_and_critic_of_a_mirrored_world_are_the_mirror_images(name):
     labels, kind = actor.spec.action_labels()
     for _ in range(6):
         observation, memory = actor.observe(env.signals(), memory)
-        r = reflection(parts, robot.mirror)
+        r = reflection(parts, robot.morphology.mirror)
         assert torch.allclose(observation[1], observation[0, list(r.order)] * torch.tensor(r.signs), atol=1e-4)
         a = rng.uniform(-0.5, 0.5, len(labels))
-        action = torch.tensor(np.stack([a, swap(a, labels, kind, robot.mirror)])).float()
+        action = torch.tensor(np.stack([a, swap(a, labels, kind, robot.morphology.mirror)])).float()
         env.step(actor.target(action, memory))
         memory = actor.remember(memory, action)
-        seen, r = env.critic(), reflection(env.critic_labels(), robot.mirror)
+        seen, r = env.critic(), reflection(env.critic_labels(), robot.morphology.mirror)
         assert torch.allclose(seen[1], seen[0, list(r.order)] * torch.tensor(r.signs), atol=1e-4)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from isthmus.cli.main import main
+from isthmus.core.geometry import rotate_inverse
 from isthmus.data.contract import AffineFeedback
 from isthmus.data.episode import Episode
 from isthmus.data.mcap.writer import write_episode
@@ -37,7 +38,6 @@ from isthmus.real2sim.measure.controller_replay import ControllerReplay, replay_
 from isthmus.real2sim.measure.measure import measure
 from isthmus.real2sim.prepare.tracks import Track, to_tracks
 from isthmus.robots import get_robot
-from isthmus.sim.indexing import rotate_inverse
 from isthmus.sim.reality import Reality
 from isthmus.sim.reality.simulation import RealSimulation
 from isthmus.sim.robot import Robot

@@ -8,6 +8,7 @@ import mujoco
 import numpy as np
 import pytest
 
+from isthmus.core.geometry import rotate_inverse
 from isthmus.real2sim.diagnose.accelerometer import accelerometer_bias
 from isthmus.real2sim.diagnose.baseline import evidence_baseline
 from isthmus.real2sim.diagnose.frames import MIN_LOG_EVIDENCE, frame_errors
@@ -16,7 +17,6 @@ from isthmus.real2sim.diagnose.rest_evidence import posture_mistakes
 from isthmus.real2sim.diagnose.sensor_evidence import gain_evidence, sensor_errors, velocity_gain
 from isthmus.real2sim.prepare.tracks import Track, to_tracks
 from isthmus.robots import get_robot
-from isthmus.sim.indexing import rotate_inverse
 from isthmus.sim.physics.unit_physics import UnitPhysics
 from isthmus.sim.reality import Reality, RealSimulation
 from isthmus.sim.simulate_recording import random_multisine, record_engine, record_targets

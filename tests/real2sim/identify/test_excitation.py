@@ -11,7 +11,7 @@ from isthmus.cli.main import main
 from isthmus.data.mcap.reader import read_episode
 from isthmus.data.mcap.writer import write_episode
 from isthmus.deploy.command_schedule import CommandSchedule
-from isthmus.deploy.controller import Controller
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.real2sim.identify.excitation import ExperimentEvaluator, excite
 from isthmus.real2sim.identify.excitation_signals import CommandSteps, Multisine
 from isthmus.real2sim.identify.fit import fit
@@ -93,7 +93,7 @@ def test_the_command_writes_targets_that_a_robot_can_play(pendulum, tmp_path, ca
     assert main(["excite", "pendulum", *options, "-o", str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["parameters"]["joint_damping"]["expected"][0] > told["parameters"]["joint_damping"]["before"][0]
-    controller = Controller.load(path)
+    controller = OnnxController.load(path)
     assert controller.manifest.robot == pendulum.contract
     assert main(["excite", "pendulum", *options, "-o", str(tmp_path / "probe.mcap"), "--json"]) == 0
     episode = read_episode(tmp_path / "probe.mcap")

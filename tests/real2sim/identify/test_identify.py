@@ -13,10 +13,10 @@ from scipy.stats import chi2
 from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
 from isthmus.data.mcap.writer import write_episode
-from isthmus.real2sim.identify.fit import fit, free_parameters, noise_parameters, posterior_belief
+from isthmus.real2sim.identify.fit import fit, posterior_belief
 from isthmus.real2sim.identify.identify import identify
 from isthmus.real2sim.residual.gauss_newton import gauss_newton
-from isthmus.real2sim.residual.prior import gaussian_prior
+from isthmus.real2sim.residual.prior import free_parameters, gaussian_prior, noise_parameters
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin

@@ -12,8 +12,9 @@ from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
 from isthmus.data.mcap.writer import write_episode
 from isthmus.real2sim.identify.force_features import SAMPLES_PER_TICK, rollout_features, with_learned_force, zero_force
-from isthmus.real2sim.identify.identify import prediction_errors, prepare_segments
+from isthmus.real2sim.identify.identify import prepare_segments
 from isthmus.real2sim.identify.learned_force import learn_force
+from isthmus.real2sim.residual.prediction_errors import prediction_errors
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin

@@ -15,23 +15,18 @@ from isthmus.data.episode import Episode
 from isthmus.real2sim.identify import motor_identification
 from isthmus.real2sim.identify.excitation_signals import Multisine
 from isthmus.real2sim.identify.force_features import zero_force
-from isthmus.real2sim.identify.identify import prediction_errors
 from isthmus.real2sim.identify.model_selection import Candidate, choose
 from isthmus.real2sim.identify.motor_bench import TABLE_COLUMNS, read_bench
 from isthmus.real2sim.identify.motor_identification import fit_to_motion, fit_to_torque
 from isthmus.real2sim.identify.motor_law_files import belief_with_delay, load_law_onto
-from isthmus.real2sim.identify.motor_laws import (
-    MOTOR_LAW_TERMS,
-    fitted_figures,
-    law_parameters,
-    motor_parameters,
-    nominal_motor_figures,
-)
+from isthmus.real2sim.identify.motor_laws import MOTOR_LAW_TERMS, fitted_figures, law_parameters
 from isthmus.real2sim.prepare.segments import cut
 from isthmus.real2sim.prepare.tracks import to_tracks
+from isthmus.real2sim.residual.prediction_errors import prediction_errors
 from isthmus.robots import get_robot
 from isthmus.robots.pendulum import ROD_MASS, WEIGHT_MASS
 from isthmus.sim.physics.ground import CompliantGround
+from isthmus.sim.physics.motor_figures import motor_parameters, nominal_motor_figures
 from isthmus.sim.physics.motor_law import MotorLaw
 from isthmus.sim.physics.unit_physics import UnitPhysics
 from isthmus.sim.robot import MOTOR_FIELDS

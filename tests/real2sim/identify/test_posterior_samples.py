@@ -12,7 +12,7 @@ import pytest
 from isthmus.cli.main import main
 from isthmus.data.mcap.reader import read_episode
 from isthmus.data.mcap.writer import write_episode
-from isthmus.real2sim.identify.fit import Fit, free_parameters
+from isthmus.real2sim.identify.fit import Fit
 from isthmus.real2sim.identify.global_restart import (
     RESTART_NOISE_RATIO,
     fit_with_restart,
@@ -25,9 +25,9 @@ from isthmus.real2sim.identify.posterior_samples import draw_samples, sample_pos
 from isthmus.real2sim.identify.surrogate import SurrogateData, SurrogateHMC, quadratic_features
 from isthmus.real2sim.prepare.segments import cut
 from isthmus.real2sim.prepare.tracks import to_tracks
-from isthmus.real2sim.residual.bounded_priors import BoundedPrior, bounded_prior
-from isthmus.real2sim.residual.prior import GaussianPrior, gaussian_prior
-from isthmus.real2sim.residual.residual import Linearization, ParameterResidual
+from isthmus.real2sim.residual.normal_equations import Linearization
+from isthmus.real2sim.residual.prior import BoundedPrior, GaussianPrior, bounded_prior, free_parameters, gaussian_prior
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.real2sim.residual.segment_starts import solve_starts
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin

@@ -14,7 +14,7 @@ from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
 from isthmus.data.contract import AffineFeedback
 from isthmus.data.mcap.writer import read_episode, write_episode
-from isthmus.deploy.controller import Controller
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.real2sim.measure.bootstrap import block_bootstrap_indices, bootstrap_interval
 from isthmus.real2sim.measure.closed_loop import in_control
 from isthmus.real2sim.measure.measure import check_recorded_with
@@ -28,10 +28,10 @@ from isthmus.real2sim.measure.prediction_error import (
     measure_prediction_error,
 )
 from isthmus.real2sim.measure.predictor import Predictor, warm_up_ticks
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import cut
 from isthmus.real2sim.prepare.tracks import to_tracks
-from isthmus.real2sim.residual.residual import Components
 from isthmus.robots import get_robot
 from isthmus.sim.simulate_recording import random_multisine, record_targets
 from isthmus.world import Belief
@@ -178,7 +178,7 @@ def test_a_recording_that_another_driver_made_is_refused(files, tmp_path, capsys
     code, said = run(capsys, files / "a.controller", tmp_path / "stranger.mcap", "--robot", "pendulum")
     assert code == 2
     assert "stranger.mcap does not say what drove the robot" in said["error"]
-    controller = Controller.load(files / "a.controller")
+    controller = OnnxController.load(files / "a.controller")
     check_recorded_with(PENDULUM, controller, mine, "mine")
     with pytest.raises(BadInput, match="sent other targets"):
         check_recorded_with(PENDULUM, controller, stranger, "stranger")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from isthmus.real2sim.measure.worst_prediction import SHOWN_SECONDS, worst_segment
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.tracks import Track, to_tracks
-from isthmus.real2sim.residual.residual import Components
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulate_recording import random_multisine, record_targets
@@ -88,7 +88,7 @@ def test_a_walking_robot_keeps_its_feet_on_the_ground():
     assert w.position_from_feet
     assert np.allclose(w.recorded[0, :2], w.simulated[0, :2])
     d = mujoco.MjData(go1.model)
-    feet = [go1.model.geom(name).id for name in go1.feet]
+    feet = [go1.model.geom(name).id for name in go1.morphology.foot_geoms]
     for q in w.recorded[::20]:
         d.qpos[:] = q
         mujoco.mj_kinematics(go1.model, d)

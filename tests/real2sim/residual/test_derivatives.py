@@ -9,9 +9,10 @@ import mujoco
 import numpy as np
 import pytest
 
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.segments import Segments, past_target_ticks
-from isthmus.real2sim.residual.gauss_newton import NormalEquations
-from isthmus.real2sim.residual.residual import Components, Linearization, ParameterResidual
+from isthmus.real2sim.residual.normal_equations import Linearization, NormalEquations
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.robots.pendulum import GRAVITY_TORQUE, INERTIA, LENGTH
 from isthmus.sim.engines.mujoco.tangent import dof_of
@@ -131,7 +132,7 @@ def by_hand(residual: ParameterResidual, e: np.ndarray) -> tuple[np.ndarray, np.
     robot, space = residual.robot, residual.robot.space
     value = dict(zip(space.names, e, strict=True))
     h, load = float(robot.model.opt.timestep), value["payload"]
-    dI, dG = LENGTH**2 + 0.4 * robot.payload_radius**2, 9.81 * LENGTH
+    dI, dG = LENGTH**2 + 0.4 * robot.morphology.payload.radius**2, 9.81 * LENGTH
     inertia, gravity = INERTIA + load * dI, GRAVITY_TORQUE + load * dG
     u = residual.space.unit(e[residual.parameter_columns])
     chain = (residual.space.high - residual.space.low) * u * (1.0 - u)

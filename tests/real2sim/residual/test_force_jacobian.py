@@ -56,7 +56,7 @@ def made(robot: Robot, delay: float = 0.0) -> tuple[ParameterResidual, np.ndarra
     e = robot.space.nominal.copy()
     if delay:
         e[robot.space.index("sensor_delay")] = delay
-    size, ticks = (0.03, 40) if robot.feet else (0.1, 20)
+    size, ticks = (0.03, 40) if robot.morphology.feet else (0.1, 20)
     residual = residual_of(robot, record_targets(robot, e, random_multisine(robot, 3.0, size=size)), ticks=ticks, noise=0.01)
     return ParameterResidual(robot, residual.segments.take(np.arange(2)), residual.noise, (), threads=1), e
 

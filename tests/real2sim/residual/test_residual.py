@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from isthmus.core.errors import BadInput
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.savitzky_golay import SG_HALF_TICKS
 from isthmus.real2sim.prepare.segments import StateReader
@@ -16,7 +17,6 @@ from isthmus.real2sim.prepare.tracks import replay_rate, to_tracks
 from isthmus.real2sim.residual.gauss_newton import gauss_newton
 from isthmus.real2sim.residual.horizon import choose_horizon
 from isthmus.real2sim.residual.prior import gaussian_prior
-from isthmus.real2sim.residual.residual import Components
 from isthmus.robots import get_robot
 from isthmus.sim.engines.mujoco.tangent import integrate
 from isthmus.sim.simulate_recording import random_multisine, record_targets

@@ -187,7 +187,7 @@ prior = [-9.9, -9.7]
         engine.step(np.tile(robot.default, (2, 1)))
     assert engine.qpos[0, 2] > 0.22, "it stands"
     weight = robot.model.body_subtreemass[1] * 9.81
-    feet = [robot.model.sensor(f"{f}_contact").adr[0] for f in robot.feet]
+    feet = [robot.model.sensor(f"{f}_contact").adr[0] for f in robot.morphology.foot_geoms]
     carried = sum(np.linalg.norm(engine.sensordata[0, a + 1 : a + 4]) for a in feet)
     assert carried == pytest.approx(weight, rel=0.05), "the feet carry it"
 
@@ -217,7 +217,7 @@ def test_an_urdf_hangs_stands_or_floats(tmp_path):
     assert robot.motors.drive == "effort"
     assert robot.motors.torque_limit == (8.0, 4.0)
     assert robot.contract.target.high == (8.0, 4.0)
-    assert robot.base == ""
+    assert robot.morphology.base == ""
     assert "ground_friction" not in robot.space.names
     engine = Simulation(robot, 1, threads=1)
     model, data = engine.batch.get_model(0), engine.batch.get_data(0)
@@ -231,7 +231,7 @@ def test_an_urdf_hangs_stands_or_floats(tmp_path):
 
     (tmp_path / "robot.toml").write_text('model = "arm.urdf"\nfloating = true\nkp = 20\nkd = 0.5\n')
     robot = get_robot(str(tmp_path / "robot.toml"))
-    assert robot.base == "base"
+    assert robot.morphology.base == "base"
     assert robot.motors.drive == "position"
     assert "ground_friction" in robot.space.names
     data = mujoco.MjData(robot.model)

@@ -36,7 +36,7 @@ def test_a_push_has_the_impulse_of_its_speed(push_time):
     assert np.abs(f).max() <= d.mass * 0.5 / push_time + 1e-9
 
 
-@pytest.mark.parametrize("name", sorted(name for name, make in ROBOTS.items() if make().base))
+@pytest.mark.parametrize("name", sorted(name for name, make in ROBOTS.items() if make().morphology.base))
 def test_a_push_changes_the_speed_of_a_free_body_by_what_it_promises(name):
     robot = ROBOTS[name]()
     engine = Simulation(robot, 2)
@@ -47,7 +47,7 @@ def test_a_push_changes_the_speed_of_a_free_body_by_what_it_promises(name):
     up = np.array(robot.home)
     up[2] += 3.0
     engine.reset(engine.all_ids, np.tile(up, (2, 1)))
-    model, base = engine.model, engine.model.body(robot.base).id
+    model, base = engine.model, engine.model.body(robot.morphology.base).id
     d = DisturbanceProcess(2, float(model.body_subtreemass[base]), engine.tick, np.random.default_rng(0))
     d.start_push(np.array([1]), np.array([[0.4, -0.2, 0.0]]))
     for _ in range(12):

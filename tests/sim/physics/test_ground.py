@@ -14,10 +14,10 @@ from isthmus.core.errors import BadInput
 from isthmus.data.mcap.writer import write_episode
 from isthmus.real2sim.identify.identify import PreparedSegments, prepare_segments
 from isthmus.real2sim.identify.missing_physics import fit_ground, ground_parameters
-from isthmus.real2sim.identify.motor_laws import extend_space
+from isthmus.real2sim.residual.prior import extend_space
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin
-from isthmus.sim.physics.ground import CompliantGround, ground_from_sink_depth, hardest_stable_ground, is_legged
+from isthmus.sim.physics.ground import CompliantGround, ground_from_sink_depth, hardest_stable_ground
 from isthmus.sim.physics.unit_physics import UnitPhysics
 from isthmus.sim.robot import MOTOR_FIELDS, Robot
 from isthmus.sim.simulate_recording import record_targets
@@ -110,8 +110,8 @@ def test_ground_that_physics_steps_cannot_follow_is_refused(go1: Robot):
 
 def test_only_robots_on_feet_have_one(go1: Robot, tmp_path, capsys):
     pendulum = get_robot("pendulum")
-    assert is_legged(go1)
-    assert not is_legged(pendulum)
+    assert go1.morphology.legged
+    assert not pendulum.morphology.legged
     with pytest.raises(BadInput, match="no feet"):
         Twin("pendulum", pendulum.model_hash, pendulum.prior, UnitPhysics(ground=CompliantGround(3e3, 80.0))).apply_to(
             pendulum, "here"

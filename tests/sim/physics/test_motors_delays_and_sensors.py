@@ -9,6 +9,7 @@ import pytest
 
 from isthmus.core.errors import BadInput
 from isthmus.data.contract import Contract, Signal
+from isthmus.sim.morphology import Morphology, Root
 from isthmus.sim.physics.delays import read_late, signal_history_length, target_history_length, target_in_force
 from isthmus.sim.physics.motor_law import MOTOR_LAW_FIELDS, MotorLaw, clip_to_torque_speed, friction_torque, lag_step, pd_torque
 from isthmus.sim.robot import MotorParams, Robot
@@ -261,6 +262,7 @@ def slider(params: tuple[Param, ...], **motors) -> Robot:
     return Robot(
         name="slider", xml=xml, contract=Contract("slider", 50.0, signals, Signal("force", "N", ("x",))),
         sources={"pos": "qpos", "vel": "qvel"}, motors=MotorParams("effort", **motors), space=space, prior=Belief(space),
+        morphology=Morphology((Root("mass"),)),
         home=(0.0,), default=(0.0,), substeps=4,
     )  # fmt: skip
 

@@ -51,7 +51,7 @@ def test_an_empty_reality_is_training_with_finer_steps_and_another_solver(name, 
     assert same < 1e-9
     assert fine < coarse
     assert coarse > 1e-6, "the test can tell"
-    assert fine < (0.03 if robot.feet else 1e-9)
+    assert fine < (0.03 if robot.morphology.feet else 1e-9)
 
 
 @pytest.mark.parametrize("name", ["go1", "crazyflie"])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from isthmus.core.geometry import from_rotation_vector
 from isthmus.robots import ROBOTS
 from isthmus.sim.reality import Reality, RealSimulation
-from isthmus.sim.reality.sensor_errors import SensorErrors, tilt_quat
+from isthmus.sim.reality.sensor_errors import SensorErrors
 from isthmus.sim.reality.tables import Faults
 from isthmus.sim.reality.wiring_faults import Channel, WiringFaults
 
@@ -219,7 +220,7 @@ def test_drift_grows_with_the_root_of_time_whatever_the_step():
 
 
 def test_a_tilted_sensor_sees_the_same_world_from_another_side():
-    from isthmus.sim.reality.equations import rotate
+    from isthmus.core.geometry import rotate
 
     tilt = (0.3, -0.2)
     x, where = signals(), GO1.contract.slices()
@@ -229,9 +230,11 @@ def test_a_tilted_sensor_sees_the_same_world_from_another_side():
         assert inside == pytest.approx(rotate(x[:, where["quat"]], x[:, where[name]])), "a vector of the world stays one"
     level = np.zeros((1, GO1.contract.width))
     level[0, where["quat"]] = [1, 0, 0, 0]
-    assert errors(imu_tilt=list(tilt)).add(level, 0.002, RNG)[0, where["quat"]] == pytest.approx(tilt_quat(tilt))
-    assert 2 * np.arccos(tilt_quat(tilt)[0]) == pytest.approx(np.hypot(*tilt))
-    assert tilt_quat((0.0, 0.0)) == pytest.approx([1, 0, 0, 0])
+    assert errors(imu_tilt=list(tilt)).add(level, 0.002, RNG)[0, where["quat"]] == pytest.approx(
+        from_rotation_vector(np.array([*tilt, 0.0]))
+    )
+    assert 2 * np.arccos(from_rotation_vector(np.array([*tilt, 0.0]))[0]) == pytest.approx(np.hypot(*tilt))
+    assert from_rotation_vector(np.zeros(3)) == pytest.approx([1, 0, 0, 0])
 
 
 def test_the_engine_passes_targets_and_signals_through_the_wires():

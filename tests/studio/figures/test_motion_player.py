@@ -28,7 +28,7 @@ BLOCKS = """<mujoco><asset><mesh name="two" vertex="{}" face="{}"/></asset>
 @cache
 def drawing(name: str) -> SolidScene:
     robot = get_robot(name)
-    return solid_scene(robot.model, robot.base)
+    return solid_scene(robot.model, robot.morphology.base)
 
 
 def moving(name: str, speed: float = 0.0, sway: float = 0.2) -> Motion:

@@ -21,6 +21,7 @@ import zenoh
 from zenoh.handlers import RingChannel
 
 from isthmus.core.errors import BadInput
+from isthmus.data.contract import Contract
 from isthmus.deploy.links import wire
 from isthmus.deploy.links.arbiter import CommandArbiter
 from isthmus.deploy.links.in_process import RobotBody
@@ -103,8 +104,13 @@ class ZenohLink:
         self._session.close()
 
 
+def open_link(address: str, *, speed: float, contract: Contract | None) -> ZenohLink:
+    """The controller's end at an endpoint such as tcp/HOST:PORT; on this machine if it is empty."""
+    return ZenohLink(address or DEFAULT_ENDPOINT, speed)
+
+
 class ZenohRobot:
-    """The robot's end: serves a body in real time, behind a gate that damps it when commands stop."""
+    """The robot's end: runs a body in real time, behind an arbiter that damps it when commands stop."""
 
     def __init__(self, body: RobotBody, endpoint: str = DEFAULT_ENDPOINT, speed: float = 1.0):
         self.body, self.arbiter, self.clock = body, CommandArbiter(body), WallClock(speed)
@@ -120,7 +126,7 @@ class ZenohRobot:
             query.reply(IDENTITY_KEY, wire.pack_identity(self.body.identity))
 
     def serve(self, running: Callable[[], bool]) -> None:
-        """Live until `going()` says no, or the body fails; either way it is left damped."""
+        """Run while `running()`; when it ends or the body fails, the body is left damped."""
         due = self.clock.now()
         try:
             while running():

@@ -11,7 +11,7 @@ from isthmus.learn.policies.context import Context
 from isthmus.learn.policies.linear_controller import check_law, observation_terms
 from isthmus.learn.policies.observation_terms import observation_term_labels
 from isthmus.learn.policies.symmetry import VectorLabels
-from isthmus.sim.robot import Mirror
+from isthmus.sim.morphology import Mirror
 from isthmus.tasks.task import PolicySpec, Task, privileged_signals
 
 
@@ -67,7 +67,7 @@ class ActorSpec:
             policy,
             contract.rate,
             hidden,
-            mirror=task.robot.mirror if symmetric else None,
+            mirror=task.robot.morphology.mirror if symmetric else None,
             context=context,
             privileged=privileged_signals(task) if context.source == "privileged" else (),
             base=base,

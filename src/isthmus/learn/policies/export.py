@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.core.files import content_hash
 from isthmus.data.contract import Signal
-from isthmus.deploy.controller import Controller, Manifest, save_controller
+from isthmus.deploy.manifest import Manifest
+from isthmus.deploy.onnx_controller import OnnxController, save_controller
 from isthmus.learn.policies.actor import Actor, Memory
 from isthmus.learn.runs import Run
 from isthmus.tasks.env import Env
@@ -118,7 +119,7 @@ def export(run: Run, actor: Actor, path: Path, report: Callable[[float], None] =
         raise BadInput(f"{run.folder} is a teacher: no robot can tell it e. Train a student or rma with it and export that.")
     onnx = graph_bytes(actor)
     manifest = make_manifest(run, actor, onnx)
-    worst = largest_differences(run, actor, Controller(manifest, onnx), report)
+    worst = largest_differences(run, actor, OnnxController(manifest, onnx), report)
     for kind, difference in worst.items():
         if not difference <= TOLERANCE:
             raise BadInput(
@@ -131,7 +132,7 @@ def export(run: Run, actor: Actor, path: Path, report: Callable[[float], None] =
 
 @torch.no_grad()
 def largest_differences(
-    run: Run, actor: Actor, controller: Controller, report: Callable[[float], None] = lambda f: None
+    run: Run, actor: Actor, controller: OnnxController, report: Callable[[float], None] = lambda f: None
 ) -> dict[str, float]:
     """Largest difference between module and graph, targets and memory, per kind of signals."""
     controller.reset()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import BadInput
-from isthmus.sim.robot import Mirror
+from isthmus.sim.morphology import Mirror
 
 VectorLabels = tuple[list[str], str]
 """Labels of a vector's components, and the vector's name."""

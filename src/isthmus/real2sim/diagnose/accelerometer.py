@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.core.units import STANDARD_GRAVITY
+from isthmus.core.constants import STANDARD_GRAVITY
+from isthmus.core.geometry import rotate_inverse
 from isthmus.real2sim.diagnose.bias_random_walk import BIAS_WALK_SHARE, STRETCH_SECONDS, bias_evidence, stretch_means
 from isthmus.real2sim.diagnose.extended_parameters import SENSOR_BIAS_STD
 from isthmus.real2sim.prepare.kinematics import body_signals
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.sim.indexing import rotate_inverse
 from isthmus.sim.robot import Robot
 
 SHOCK_BIAS_SHARE = 0.13
@@ -72,7 +72,7 @@ def accelerometer_bias(robot: Robot, tracks: Sequence[Track]) -> AccelerometerBi
     parts, raw = [], []
     for track in tracks if "accel" in known and "quat" in known else ():
         quat = track.measured[:, at[known["quat"]]]
-        gravity = rotate_inverse(quat, np.tile([0.0, 0.0, float(STANDARD_GRAVITY)], (len(quat), 1)))
+        gravity = rotate_inverse(quat, np.tile([0.0, 0.0, STANDARD_GRAVITY], (len(quat), 1)))
         each = track.measured[:, at[known["accel"]]] - gravity
         turns = track.measured[:, at[known["angvel"]]] if "angvel" in known else np.zeros_like(each)
         means = [stretch_means(x, robot.contract.rate) for x in (each, turns)]

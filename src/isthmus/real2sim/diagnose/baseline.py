@@ -24,9 +24,9 @@ from isthmus.real2sim.diagnose.hypothesis_residual import refit_jointly
 from isthmus.real2sim.diagnose.laplace_evidence import Hypothesis, LaplaceModel, LaplaceResult, bounded_minimum, laplace_model
 from isthmus.real2sim.prepare.noise import NOISE_ONLY_RATIO
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.real2sim.residual.gauss_newton import CONTACT_EDGE_INFLATION, NormalEquations, tick_redundancy
-from isthmus.real2sim.residual.multiscale_descent import STEP_SHARES
-from isthmus.real2sim.residual.robust_loss import pseudo_huber_loss
+from isthmus.real2sim.residual.gauss_newton import STEP_SHARES
+from isthmus.real2sim.residual.information import CONTACT_EDGE_INFLATION, tick_redundancy
+from isthmus.real2sim.residual.normal_equations import NormalEquations, pseudo_huber_loss
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 

@@ -9,15 +9,16 @@ import numpy as np
 
 from isthmus.core.progress import Progress, silent, step_progress, sub_progress
 from isthmus.real2sim.diagnose.laplace_evidence import constrained_minimum
-from isthmus.real2sim.identify.fit import free_parameters, minimise_with_noise, residual_noise
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.real2sim.residual.gauss_newton import NormalEquations, Point
+from isthmus.real2sim.residual.gauss_newton import DERIVATIVE_WIDTHS, coarse_to_fine
 from isthmus.real2sim.residual.horizon import choose_horizon
-from isthmus.real2sim.residual.multiscale_descent import DERIVATIVE_WIDTHS, coarse_to_fine
-from isthmus.real2sim.residual.prior import MAX_ABS_Z, GaussianPrior, gaussian_prior
-from isthmus.real2sim.residual.residual import Components, ParameterResidual, settle_ticks
+from isthmus.real2sim.residual.noise_fit import minimise_with_noise, residual_noise
+from isthmus.real2sim.residual.normal_equations import NormalEquations, Point
+from isthmus.real2sim.residual.prior import MAX_ABS_Z, GaussianPrior, free_parameters, gaussian_prior
+from isthmus.real2sim.residual.residual import ParameterResidual, settle_ticks
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -93,10 +94,10 @@ def fit_parameters(
     `quick` stops early: if a mistake is undone, what needs more is not right. A robot that is not followed may need `further`.
     """
     sigma, skip = noise_floor(tracks, Components(robot.contract)), settle_ticks(robot)
-    pieces = OBSERVER_MAX_SEGMENTS if robot.feet else MAX_SEGMENTS
+    pieces = OBSERVER_MAX_SEGMENTS if robot.morphology.feet else MAX_SEGMENTS
     if not ticks:
         ticks = choose_horizon(tracks, robot, sigma, belief.median(), threads)
-        ticks = ticks if robot.feet else min(ticks, skip + MAX_PREDICTED_TICKS)
+        ticks = ticks if robot.morphology.feet else min(ticks, skip + MAX_PREDICTED_TICKS)
     residual = ParameterResidual(
         robot, cut(tracks, robot, ticks, ticks - skip).evenly(pieces), sigma, free_parameters(robot, belief), threads
     )

@@ -32,7 +32,6 @@ from isthmus.real2sim.measure.measure import Gap
 from isthmus.real2sim.prepare.checks.recording_checks import clean_episodes
 from isthmus.real2sim.prepare.noise import NOISE_ONLY_RATIO
 from isthmus.real2sim.prepare.tracks import Track, replay_rate, to_tracks
-from isthmus.sim.reality.checks import is_rotorcraft
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -123,7 +122,7 @@ def gather_evidence(
     link, said = link_quality(episodes), replay_controller(controller, episodes)
     report(0.0, "fitting numbers")
     # A drone that is predicted in the steps of its training is late by half of one, and numbers would make up for that.
-    fine = with_finer_steps(robot) if is_rotorcraft(robot) else robot
+    fine = with_finer_steps(robot) if robot.morphology.flies else robot
     try:
         fitting = sub_progress(lambda share, note="", /: report(share, "fitting numbers"), *FIT_PROGRESS)
         at = evidence_baseline(fine, found, belief, threads, not link.is_clearly_bad, fitting)
@@ -196,7 +195,7 @@ def _search_explanations(
 
 def in_control_tracks(robot: Robot, episodes: Sequence[Episode], tracks: Sequence[Track]) -> list[Track]:
     """Without the parts in which a robot on its feet got up or lay down: a belly on the ground is not what it is about."""
-    parts = in_control(robot, episodes, tracks) if robot.feet else []
+    parts = in_control(robot, episodes, tracks) if robot.morphology.feet else []
     return parts if any(len(t) >= MIN_WALK_SECONDS * robot.contract.rate for t in parts) else list(tracks)
 
 

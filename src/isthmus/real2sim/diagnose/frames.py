@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isthmus.core.geometry import rotate_inverse
 from isthmus.real2sim.diagnose.accelerometer import accelerometer_bias
 from isthmus.real2sim.diagnose.wiring_evidence import TICK_REDUNDANCY, RemappingEvidence, remappings
 from isthmus.real2sim.prepare.kinematics import body_signals
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.sim.indexing import rotate_inverse
 from isthmus.sim.robot import Robot
 
 RATE_SPAN_TICKS = 4

@@ -18,8 +18,8 @@ from isthmus.core.progress import Progress, silent, step_progress
 from isthmus.real2sim.diagnose.baseline_fit import SEARCH_SETTINGS, ParameterFit
 from isthmus.real2sim.diagnose.extended_parameters import ExtendedResidual
 from isthmus.real2sim.diagnose.laplace_evidence import Hypothesis
-from isthmus.real2sim.identify.fit import residual_noise
 from isthmus.real2sim.residual.gauss_newton import gauss_newton
+from isthmus.real2sim.residual.noise_fit import residual_noise
 from isthmus.real2sim.residual.prior import GaussianPrior
 from isthmus.real2sim.residual.residual import ParameterResidual
 

@@ -16,12 +16,13 @@ import numpy as np
 from isthmus.real2sim.diagnose.baseline import EvidenceBaseline
 from isthmus.real2sim.diagnose.baseline_fit import fit_parameters
 from isthmus.real2sim.diagnose.extended_parameters import with_finer_steps
-from isthmus.real2sim.identify.motor_laws import extend_space, parameter_by_motor_field, supports_gear
 from isthmus.real2sim.prepare.tracks import Track
 from isthmus.real2sim.residual.gauss_newton import FIRST_DERIVATIVE_STEP
+from isthmus.real2sim.residual.prior import extend_space
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.real2sim.residual.segment_starts import costs_with_best_starts
 from isthmus.sim.indexing import drives_joints
+from isthmus.sim.physics.motor_figures import parameter_by_motor_field, supports_gear
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Param
 

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.optimize import lsq_linear
 
 from isthmus.real2sim.diagnose.extended_parameters import ExtendedResidual
+from isthmus.real2sim.residual.normal_equations import robust_weights
 from isthmus.real2sim.residual.prior import GaussianPrior
-from isthmus.real2sim.residual.robust_loss import robust_weights
 
 DERIVATIVE_STEP, OBSERVER_DERIVATIVE_STEP = 1e-3, 0.15
 """Of a derivative, in unconstrained coordinates, or in units of a doubt's spread; the latter of a robot that is followed, whose

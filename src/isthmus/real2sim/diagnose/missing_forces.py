@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.core.geometry import z_axis
 from isthmus.sim.indexing import drives_joints
-from isthmus.sim.reality.checks import is_rotorcraft
-from isthmus.sim.reality.equations import body_z_axis
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
 
@@ -67,12 +66,12 @@ def _joint_laws(robot: Robot) -> Iterator[ForceLaw]:
 
 
 def _base_laws(robot: Robot) -> Iterator[ForceLaw]:
-    if not robot.base:
+    if not robot.morphology.base:
         return
     model = robot.model
-    joint = int(model.body_jntadr[model.body(robot.base).id])
+    joint = int(model.body_jntadr[model.body(robot.morphology.base).id])
     q, v = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
-    mass = float(model.body_subtreemass[model.body(robot.base).id])
+    mass = float(model.body_subtreemass[model.body(robot.morphology.base).id])
     weight = mass * float(np.linalg.norm(model.opt.gravity))
 
     def on_base(law: Callable[[Simulation], np.ndarray]) -> Callable[[Simulation], np.ndarray]:
@@ -84,7 +83,7 @@ def _base_laws(robot: Robot) -> Iterator[ForceLaw]:
         return force
 
     yield ForceLaw("drag", on_base(lambda engine: -mass * engine.qvel[:, v : v + 3]), 1.0)
-    if is_rotorcraft(robot):
+    if robot.morphology.flies:
         yield ForceLaw(
             "drag of rotors",
             on_base(lambda engine: -mass * _in_rotor_plane(engine.qpos[:, q + 3 : q + 7], engine.qvel[:, v : v + 3])),
@@ -100,7 +99,7 @@ def _base_laws(robot: Robot) -> Iterator[ForceLaw]:
 
 def _in_rotor_plane(quat: np.ndarray, velocity: np.ndarray) -> np.ndarray:
     """The part of velocities in the plane of the rotors, (n, 3)."""
-    z = body_z_axis(quat)
+    z = z_axis(quat)
     return velocity - (velocity * z).sum(1, keepdims=True) * z
 
 

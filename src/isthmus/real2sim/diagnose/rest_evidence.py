@@ -16,8 +16,8 @@ from isthmus.core.units import conversion_factor
 from isthmus.data.episode import Episode
 from isthmus.real2sim.diagnose.sensor_noise import OTHER_UNIT_RATIO, quiet_noise
 from isthmus.real2sim.diagnose.wiring_evidence import OTHER_UNITS
-from isthmus.real2sim.identify.fit import noise_parameters
 from isthmus.real2sim.prepare.kinematics import body_signals
+from isthmus.real2sim.residual.prior import noise_parameters
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from isthmus.real2sim.diagnose.wiring_evidence import OTHER_UNITS
-from isthmus.real2sim.identify.fit import noise_parameters
 from isthmus.real2sim.prepare.savitzky_golay import SG_HALF_TICKS, SG_VALUE
 from isthmus.real2sim.prepare.tracks import Track
+from isthmus.real2sim.residual.prior import noise_parameters
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 

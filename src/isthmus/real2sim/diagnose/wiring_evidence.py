@@ -15,19 +15,21 @@ from itertools import combinations
 
 import numpy as np
 
+from isthmus.core.constants import STANDARD_GRAVITY
 from isthmus.core.errors import BadInput
+from isthmus.core.geometry import rotate_inverse
 from isthmus.core.progress import Progress, silent, sub_progress
-from isthmus.core.units import STANDARD_GRAVITY, conversion_factor
+from isthmus.core.units import conversion_factor
 from isthmus.data.contract import Contract, Signal
 from isthmus.real2sim.diagnose.baseline import EvidenceBaseline
 from isthmus.real2sim.diagnose.baseline_fit import fit_parameters
-from isthmus.real2sim.identify.identify import squared_errors
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.kinematics import body_signals
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.real2sim.residual.residual import Components, settle_ticks
-from isthmus.sim.indexing import rotate_inverse
+from isthmus.real2sim.residual.prediction_errors import squared_errors
+from isthmus.real2sim.residual.residual import settle_ticks
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -90,7 +92,7 @@ def remapping_evidence(robot: Robot, tracks: Sequence[Track], e: np.ndarray, thr
     ]
     for group in groups:
         scores[group] = _negative_log_likelihoods(robot, [cases[i][1] for i in group], [cases[i][2] for i in group], e, threads)
-    gain = (scores[0] - scores) / (TICK_REDUNDANCY if robot.feet else 1.0)
+    gain = (scores[0] - scores) / (TICK_REDUNDANCY if robot.morphology.feet else 1.0)
     found_so = [RemappingEvidence(m, float(g)) for (m, _, _), g in zip(cases, gain, strict=True)]
     return sorted((u for u in found_so if u.evidence > 0), key=lambda u: -u.evidence)
 
@@ -103,7 +105,7 @@ def feels_one_g(robot: Robot, tracks: Sequence[Track]) -> bool:
     where = robot.contract.slices()[accel]
     felt = np.linalg.norm(np.concatenate([track.measured[:, where] for track in tracks]), axis=1)
     felt = felt[np.isfinite(felt)]
-    return not len(felt) or bool(1 / MAX_GRAVITY_RATIO < np.median(felt) / float(STANDARD_GRAVITY) < MAX_GRAVITY_RATIO)
+    return not len(felt) or bool(1 / MAX_GRAVITY_RATIO < np.median(felt) / STANDARD_GRAVITY < MAX_GRAVITY_RATIO)
 
 
 def refit_best_remappings(
@@ -141,7 +143,7 @@ def refit_best_remappings(
 
 def _short_segments(robot: Robot, tracks: Sequence[Track]) -> Segments:
     skip, longest = settle_ticks(robot), max(len(t) for t in tracks)
-    ticks = max(2, min(2 * SEGMENT_TICKS if robot.feet else SEGMENT_TICKS, longest - skip - 6))
+    ticks = max(2, min(2 * SEGMENT_TICKS if robot.morphology.feet else SEGMENT_TICKS, longest - skip - 6))
     return cut(tracks, robot, skip + ticks, ticks).evenly(SEGMENT_COUNT)
 
 

@@ -15,15 +15,17 @@ import numpy as np
 
 from isthmus.core.errors import BadInput
 from isthmus.data.episode import Episode
-from isthmus.real2sim.identify.fit import ROBUST_VARIANCE_SHARE, free_parameters, noise_parameters
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import MIN_RELATIVE_NOISE, noise_floor
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.tracks import replay_rate, to_tracks
-from isthmus.real2sim.residual.gauss_newton import NormalEquations, fisher_information, gauss_newton
+from isthmus.real2sim.residual.gauss_newton import gauss_newton
 from isthmus.real2sim.residual.horizon import choose_horizon
-from isthmus.real2sim.residual.prior import GaussianPrior, gaussian_prior
-from isthmus.real2sim.residual.residual import Components, Linearization, ParameterResidual, settle_ticks
-from isthmus.real2sim.residual.robust_loss import pseudo_huber_loss, robust_weights
+from isthmus.real2sim.residual.information import fisher_information
+from isthmus.real2sim.residual.noise_fit import ROBUST_VARIANCE_SHARE
+from isthmus.real2sim.residual.normal_equations import Linearization, NormalEquations, pseudo_huber_loss, robust_weights
+from isthmus.real2sim.residual.prior import GaussianPrior, free_parameters, gaussian_prior, noise_parameters
+from isthmus.real2sim.residual.residual import ParameterResidual, settle_ticks
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 from isthmus.world.factors import Fixed

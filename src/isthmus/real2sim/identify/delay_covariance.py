@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from isthmus.real2sim.residual.gauss_newton import ONE_SIDED_STEP_SHARE, NormalEquations, Point, segment_costs, take_step
+from isthmus.real2sim.residual.gauss_newton import ONE_SIDED_STEP_SHARE, segment_costs, take_step
+from isthmus.real2sim.residual.normal_equations import NormalEquations, Point
 from isthmus.real2sim.residual.prior import GaussianPrior
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.world import Space, Target

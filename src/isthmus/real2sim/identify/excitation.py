@@ -18,11 +18,12 @@ import numpy as np
 
 from isthmus.core.errors import BadInput
 from isthmus.real2sim.identify.excitation_signals import ExcitationSignal
-from isthmus.real2sim.identify.fit import free_parameters, noise_parameters
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.segments import Segments, past_target_ticks
-from isthmus.real2sim.residual.gauss_newton import CONTACT_EDGE_INFLATION, TYPICAL_TICK_REDUNDANCY, NormalEquations
-from isthmus.real2sim.residual.prior import gaussian_prior
-from isthmus.real2sim.residual.residual import START_SCALE_SIGMAS, Components, ParameterResidual, settle_ticks
+from isthmus.real2sim.residual.information import CONTACT_EDGE_INFLATION, TYPICAL_TICK_REDUNDANCY
+from isthmus.real2sim.residual.normal_equations import NormalEquations
+from isthmus.real2sim.residual.prior import free_parameters, gaussian_prior, noise_parameters
+from isthmus.real2sim.residual.residual import START_SCALE_SIGMAS, ParameterResidual, settle_ticks
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
 from isthmus.world import Belief, Space

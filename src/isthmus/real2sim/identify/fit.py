@@ -22,41 +22,24 @@ from isthmus.core.progress import Progress, silent, sub_progress
 from isthmus.real2sim.identify.delay_covariance import delay_covariance
 from isthmus.real2sim.identify.identifiability import Direction, undetermined_directions
 from isthmus.real2sim.identify.mcmc import Samples
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.segments import Segments
-from isthmus.real2sim.residual.gauss_newton import (
-    MIN_GAIN_PER_PARAMETER,
-    NormalEquations,
-    Point,
-    fisher_information,
-    gauss_newton,
-)
-from isthmus.real2sim.residual.multiscale_descent import DERIVATIVE_WIDTHS, coarse_to_fine
-from isthmus.real2sim.residual.prior import GaussianPrior, gaussian_prior
-from isthmus.real2sim.residual.residual import Components, ParameterResidual
-from isthmus.real2sim.residual.robust_loss import robust_weights
+from isthmus.real2sim.residual.information import fisher_information
+from isthmus.real2sim.residual.noise_fit import NOISE_ROUNDS, minimise_with_noise
+from isthmus.real2sim.residual.normal_equations import NormalEquations, Point
+from isthmus.real2sim.residual.prior import GaussianPrior, free_parameters, gaussian_prior, noise_parameters
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.robot import Robot
-from isthmus.world import Belief, Space, Target
+from isthmus.world import Belief, Space
 from isthmus.world.factors import Fixed, Particles
 from isthmus.world.factors import Normal as NormalFactor
 
-NOISE_ROUNDS = 4
-"""Of fitting and then taking the noise from what is left."""
-MAX_STEPS = 40
-"""Of one round, at most."""
-NOISE_TOLERANCE = 0.03
-"""The noise has settled when no component changes by a larger share."""
-MAX_ABS_START_Z = 4.0
-"""A search does not start closer to a hard bound than this, in unconstrained coordinates: there nothing seems to matter."""
 PARTICLE_DIGITS = 7
 """Of a particle: more than any recording tells, and a third of the size on disk."""
 INFORMATION_TIME_SHARE = 0.6
 """Share of the time that it takes to know how sure a fit is, before its delays are looked at."""
 AT_BOUND_DISTANCE = 0.01
 """A parameter this close to a hard bound, in unit coordinates, is at it."""
-_R = np.linspace(-8, 8, 4001)
-_DENSITY = np.exp(-0.5 * _R**2) / np.sqrt(2 * np.pi)
-ROBUST_VARIANCE_SHARE = float(np.sum(robust_weights(_R) * _R**2 * _DENSITY) * (_R[1] - _R[0]))
-"""Share of a normal residual's variance that is left after large ones are weighted down."""
 
 
 @dataclass(frozen=True)
@@ -122,22 +105,6 @@ class Fit:
     def at_bounds(self) -> tuple[str, ...]:
         u = self.space.unit(self.space.from_unconstrained(self.z))
         return tuple(n for n, x in zip(self.space.names, u, strict=True) if x < AT_BOUND_DISTANCE or x > 1 - AT_BOUND_DISTANCE)
-
-
-def noise_parameters(space: Space) -> dict[str, str]:
-    """Parameters that are the noise of a signal: name -> signal."""
-    found = {}
-    for p in space.params:
-        for target in map(Target.parse, p.targets):
-            if target.kind == "signal" and target.field == "noise":
-                found[p.name] = target.pattern
-    return found
-
-
-def free_parameters(robot: Robot, belief: Belief) -> tuple[str, ...]:
-    """Parameters that a belief leaves open, but for the noises: those show in what a fit leaves and in the signals."""
-    noises = noise_parameters(robot.space)
-    return tuple(name for name in belief.free().names if name not in noises)
 
 
 def fit(
@@ -231,54 +198,6 @@ def find_minimum(
     before = gaussian_prior(belief, residual.space)
     start = belief.median() if start is None else start
     return Minimum(residual, before, start, noise, *minimise_with_noise(residual, before, start, rounds, report))
-
-
-def minimise_with_noise(
-    residual: ParameterResidual,
-    prior: GaussianPrior,
-    start: np.ndarray,
-    rounds: int = NOISE_ROUNDS,
-    report: Callable[[int, float], None] = lambda step, cost: None,
-    max_steps: int = MAX_STEPS,
-    min_gain: float = MIN_GAIN_PER_PARAMETER,
-    xi: np.ndarray | None = None,
-) -> tuple[Point, NormalEquations, int]:
-    """The minimum nearest to `start`, (all,), with the noise that goes with it, which the residual has from then on; and steps.
-
-    A round takes at most `most` of them, and ends when one gains less than `close` per parameter. `xi`, (S, 2 nv), is where
-    the starts begin. Where an observer follows the robot, derivatives are wide at first and narrower from round to round.
-    """
-    z = np.clip(residual.space.unconstrained(start[residual.parameter_columns]), -MAX_ABS_START_Z, MAX_ABS_START_Z)
-    steps = 0
-
-    def count(step: int, cost: float) -> None:
-        nonlocal steps
-        steps += 1
-        report(steps, cost)
-
-    widths = DERIVATIVE_WIDTHS
-    while True:
-        if residual.uses_observer:
-            at, found = coarse_to_fine(residual, prior, z, start, widths, count)
-            widths = DERIVATIVE_WIDTHS[-2:]
-        else:
-            at, found = gauss_newton(residual, prior, z, start, xi, max_steps, count, min_gain)
-        z, xi, rounds = at.z, at.xi, rounds - 1
-        sigma = residual_noise(residual, found, prior)
-        if rounds <= 0 or np.nanmax(np.abs(sigma / residual.noise - 1.0)) < NOISE_TOLERANCE:
-            return at, found, steps
-        xi = xi * residual.start_scale / residual.set_noise(sigma)
-
-
-def residual_noise(residual: ParameterResidual, normal: NormalEquations, prior: GaussianPrior) -> np.ndarray:
-    """σ per component, (components,), of what the fit leaves, in the signal's unit; what was never measured keeps its σ."""
-    shape = residual.seen.shape
-    r, seen = normal.r.reshape(shape), residual.seen
-    used = normal.leverage(prior.precision).reshape(shape)
-    energy = (robust_weights(r) * r**2).sum((0, 1)) / ROBUST_VARIANCE_SHARE
-    free = seen.sum((0, 1)) - (used * seen).sum((0, 1))
-    factor = np.sqrt(energy / np.maximum(free, 1.0))
-    return residual.noise * np.where(free > 0, np.maximum(factor, 1e-3), 1.0)
 
 
 def posterior_belief(robot: Robot, fitted: Fit, prior_belief: Belief) -> Belief:

@@ -17,10 +17,10 @@ from typing import Literal
 
 import numpy as np
 
-from isthmus.real2sim.identify.fit import Fit, fit, free_parameters
+from isthmus.real2sim.identify.fit import Fit, fit
 from isthmus.real2sim.prepare.segments import Segments
 from isthmus.real2sim.residual.gauss_newton import FIRST_DERIVATIVE_STEP
-from isthmus.real2sim.residual.prior import gaussian_prior
+from isthmus.real2sim.residual.prior import free_parameters, gaussian_prior
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.real2sim.residual.segment_starts import solve_starts
 from isthmus.sim.robot import Robot

@@ -18,14 +18,14 @@ from isthmus.real2sim.identify.fit import Fit
 from isthmus.real2sim.identify.global_restart import RestartPolicy, RestartResult, fit_with_restart
 from isthmus.real2sim.identify.posterior_samples import sample_posterior
 from isthmus.real2sim.prepare.checks.recording_checks import check, clean_episodes, raise_if_refused
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.tracks import replay_rate, to_tracks
 from isthmus.real2sim.residual.estimators import needs_observer
-from isthmus.real2sim.residual.gauss_newton import gauss_newton
 from isthmus.real2sim.residual.horizon import choose_horizon
-from isthmus.real2sim.residual.prior import gaussian_prior
-from isthmus.real2sim.residual.residual import Component, Components, ParameterResidual, settle_ticks
+from isthmus.real2sim.residual.prediction_errors import PredictionErrors, prediction_errors
+from isthmus.real2sim.residual.residual import settle_ticks
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -35,23 +35,6 @@ BLOCK_COUNT = 10
 """Consecutive blocks that the segments are dealt into: neighbours in time stay together."""
 
 PosteriorKind = Literal["gauss", "sample"]
-
-
-@dataclass(frozen=True)
-class PredictionErrors:
-    """Multi-step prediction error per component, root mean square, in the signal's unit."""
-
-    components: tuple[Component, ...]
-    rms: np.ndarray
-    """(components,)"""
-    relative: np.ndarray
-    """(components,) in units of the floor of the noise."""
-
-    @property
-    def overall(self) -> float:
-        """Root mean square of the relative errors."""
-        seen = self.relative[np.isfinite(self.relative)]
-        return float(np.sqrt(np.mean(seen**2))) if len(seen) else float("nan")
 
 
 @dataclass(frozen=True)
@@ -175,35 +158,3 @@ def split_held_out(segments: Segments) -> tuple[Segments, Segments | None]:
     out = block % HELD_OUT_EVERY == HELD_OUT_EVERY // 2
     edge = out & np.concatenate([[False], ~out[:-1]])
     return segments.take(~out), segments.take(out & ~edge if (out & ~edge).any() else out)
-
-
-def prediction_errors(
-    robot: Robot, segments: Segments, noise_floor: np.ndarray, sigma: np.ndarray, worlds: Sequence[np.ndarray], threads: int = 0
-) -> list[PredictionErrors]:
-    """Of predictions in each of the worlds e, every segment from the start that suits it best."""
-    components = tuple(Components(robot.contract).entries)
-    found = []
-    for squares, count in squared_errors(robot, segments, sigma, worlds, threads):
-        with np.errstate(invalid="ignore", divide="ignore"):
-            rms = np.sqrt(squares.sum(0) / count.sum(0))
-        found.append(PredictionErrors(components, rms, rms / noise_floor))
-    return found
-
-
-def squared_errors(
-    robot: Robot, segments: Segments, sigma: np.ndarray, worlds: Sequence[np.ndarray], threads: int = 0, steps: int = 40
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The same by segment: sum of squared errors in the signal's unit and number of comparisons, both (S, components).
-
-    Starts are looked for in at most so many steps.
-    """
-    residual = ParameterResidual(robot, segments, sigma, (), threads)
-    nothing, count = gaussian_prior(Belief(robot.space), residual.space), residual.seen.sum(1)
-    found = []
-    for e in worlds:
-        xi = np.zeros((len(segments), 0))
-        if not residual.uses_observer:
-            xi = gauss_newton(residual, nothing, np.zeros(0), e, steps=steps)[0].xi
-        r = residual(e[None], xi[None])[0] * sigma
-        found.append(((r**2).sum(1), count))
-    return found

@@ -22,9 +22,9 @@ from isthmus.real2sim.identify.force_features import motor_indices, rollout_feat
 from isthmus.real2sim.prepare.segments import Segments
 from isthmus.real2sim.residual.force_derivatives import force_jacobian
 from isthmus.real2sim.residual.gauss_newton import gauss_newton
+from isthmus.real2sim.residual.normal_equations import pseudo_huber_loss, robust_weights
 from isthmus.real2sim.residual.prior import gaussian_prior
 from isthmus.real2sim.residual.residual import ParameterResidual
-from isthmus.real2sim.residual.robust_loss import pseudo_huber_loss, robust_weights
 from isthmus.sim.indexing import driven_joint_columns
 from isthmus.sim.physics.force_features import BodyForceFeatures, body_force_features
 from isthmus.sim.physics.learned_force import ForceKind, LearnedForce

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from isthmus.real2sim.identify.fit import Minimum, find_minimum, free_parameters, noise_by_signal, sensor_noise_factors
+from isthmus.real2sim.identify.fit import Minimum, find_minimum, noise_by_signal, sensor_noise_factors
 from isthmus.real2sim.identify.model_selection import AS_BELIEVED, Candidate, best_world, choose, evaluate
-from isthmus.real2sim.identify.motor_laws import extend_space
 from isthmus.real2sim.prepare.segments import Segments
+from isthmus.real2sim.residual.prior import extend_space, free_parameters
 from isthmus.sim.parameter_binding import resolved_writes
 from isthmus.sim.physics.ground import GROUND_UNITS, CompliantGround, ground_from_sink_depth, hardest_stable_ground
 from isthmus.sim.robot import Robot

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from isthmus.real2sim.identify.identify import squared_errors
 from isthmus.real2sim.prepare.noise import NOISE_ONLY_RATIO
 from isthmus.real2sim.prepare.segments import Segments
 from isthmus.real2sim.residual.gauss_newton import FIRST_DERIVATIVE_STEP
+from isthmus.real2sim.residual.prediction_errors import squared_errors
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.real2sim.residual.segment_starts import costs_with_best_starts
 from isthmus.sim.robot import Robot

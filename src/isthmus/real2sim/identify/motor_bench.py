@@ -21,8 +21,8 @@ from scipy.signal import lfilter
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.real2sim.identify.force_ensemble import EnsembleTrainer
 from isthmus.real2sim.identify.force_features import zero_force
-from isthmus.real2sim.identify.motor_laws import nominal_motor_figures
 from isthmus.sim.physics.learned_force import LearnedForce
+from isthmus.sim.physics.motor_figures import nominal_motor_figures
 from isthmus.sim.physics.motor_law import MOTOR_FIELD_DEFAULTS, MOTOR_LAW_FIELDS, Arrays, MotorLaw
 from isthmus.sim.robot import MOTOR_FIELDS, MotorParams, Robot
 from isthmus.world import Param, Space, Target

@@ -14,26 +14,24 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isthmus.real2sim.identify.fit import Fit, find_minimum, fit, free_parameters, noise_by_signal, sensor_noise_factors
+from isthmus.real2sim.identify.fit import Fit, find_minimum, fit, noise_by_signal, sensor_noise_factors
 from isthmus.real2sim.identify.force_features import with_learned_force
 from isthmus.real2sim.identify.learned_force import learn_force
 from isthmus.real2sim.identify.model_selection import AS_BELIEVED, Candidate, best_world, choose, evaluate, relative_errors
 from isthmus.real2sim.identify.motor_bench import BenchData, bench_features, fit_law, law_torque, learn_torque_remainder
 from isthmus.real2sim.identify.motor_laws import (
     DELAY_PARAMETER,
-    GEAR_FIELDS,
     LAW_PARAMETER_PREFIX,
     MOTOR_LAW_TERMS,
     MotorLawTerm,
-    extend_space,
     fitted_figures,
     law_parameters,
     motor_figures_without_losses,
-    motor_parameters,
-    reset_to_bounds,
 )
 from isthmus.real2sim.prepare.segments import Segments
+from isthmus.real2sim.residual.prior import extend_space, free_parameters, reset_to_bounds
 from isthmus.sim.physics.learned_force import LearnedForce
+from isthmus.sim.physics.motor_figures import GEAR_FIELDS, motor_parameters
 from isthmus.sim.physics.unit_physics import UnitPhysics
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Param, Space

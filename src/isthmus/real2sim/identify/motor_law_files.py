@@ -17,7 +17,8 @@ from isthmus.core.errors import BadInput, unknown_name
 from isthmus.core.files import atomic_write, read_bytes
 from isthmus.data import archive
 from isthmus.real2sim.identify.motor_identification import MotorModel
-from isthmus.real2sim.identify.motor_laws import MAX_DELAY, nominal_motor_figures, parameter_by_motor_field
+from isthmus.real2sim.identify.motor_laws import MAX_DELAY
+from isthmus.sim.physics.motor_figures import nominal_motor_figures, parameter_by_motor_field
 from isthmus.sim.physics.unit_physics import MAX_FILE_BYTES, UnitPhysics
 from isthmus.sim.robot import MOTOR_FIELDS, Robot
 from isthmus.world import Belief

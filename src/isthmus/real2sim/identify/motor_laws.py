@@ -13,12 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isthmus.data.contract import NO_LIMIT
-from isthmus.sim.physics.motor_law import MOTOR_FIELD_DEFAULTS, MOTOR_LAW_FIELDS, ROTOR_SUBSTEPS, MotorLaw
+from isthmus.sim.physics.motor_figures import (
+    GEAR_FIELDS,
+    _rotor_inertias,
+    nominal_motor_figures,
+    parameter_by_motor_field,
+    supports_gear,
+)
+from isthmus.sim.physics.motor_law import MOTOR_FIELD_DEFAULTS, MOTOR_LAW_FIELDS, ROTOR_SUBSTEPS
 from isthmus.sim.physics.unit_physics import UnitPhysics
 from isthmus.sim.reality.gearbox import link_mobility
 from isthmus.sim.robot import Robot
-from isthmus.world import Belief, Param, Target
-from isthmus.world.factors import LogUniform, Uniform
+from isthmus.world import Param, Target
 
 
 @dataclass(frozen=True)
@@ -41,8 +47,6 @@ MOTOR_LAW_TERMS = (
     MotorLawTerm("backlash", ("backlash",), "has play in its gear", ("stribeck", "load")),
     MotorLawTerm("flex", ("spring",), "has a gear that bends", ("stribeck", "load", "backlash")),
 )
-GEAR_FIELDS = ("backlash", "spring")
-"""Figures of which a motor has one at most."""
 LOSS_FIELDS = ("viscous", "coulomb", "lag", "stribeck", "load_friction", "backlash")
 DEFAULT_TORQUE, DEFAULT_SPEED = 1.0, 10.0
 """N·m and rad/s of a motor of which neither is known."""
@@ -58,12 +62,6 @@ DELAY_PARAMETER = f"{LAW_PARAMETER_PREFIX}action_delay"
 """Parameter of a law: how long a command takes."""
 
 
-def nominal_motor_figures(robot: Robot) -> dict[str, np.ndarray]:
-    """Nominal figures of all motors, (m,) per field."""
-    size = robot.contract.target.size
-    return MotorLaw(robot.motors_of_unit, size, float(robot.model.opt.timestep), frozenset()).nominal
-
-
 def motor_figures_without_losses(robot: Robot, labels: Sequence[str]) -> dict[str, tuple[float, ...]]:
     """Figures of a unit whose motors `labels` have no friction, no lag and no play: the foot of the ladder."""
     nominal, which = nominal_motor_figures(robot), [robot.contract.target.component_index(label) for label in labels]
@@ -73,22 +71,6 @@ def motor_figures_without_losses(robot: Robot, labels: Sequence[str]) -> dict[st
         row[which] = 0.0
         found[field] = tuple(map(float, row))
     return found
-
-
-def parameter_by_motor_field(robot: Robot) -> dict[str, str]:
-    """Figures of motors, and the delay, that parameters of the robot's Space write already: field -> parameter."""
-    found = {}
-    for param in robot.space.params:
-        for target in map(Target.parse, param.targets):
-            if target.kind == "motor" or target.field == "action_delay":
-                found[target.field] = param.name
-    return found
-
-
-def motor_parameters(robot: Robot) -> tuple[str, ...]:
-    """All parameters of the robot's Space that write figures of motors or the delay, also several that share a figure."""
-    kinds = {p.name: [Target.parse(t) for t in p.targets] for p in robot.space.params}
-    return tuple(n for n, targets in kinds.items() if any(t.kind == "motor" or t.field == "action_delay" for t in targets))
 
 
 def law_parameters(robot: Robot, labels: Sequence[str], term: MotorLawTerm) -> tuple[Param, ...]:
@@ -140,42 +122,11 @@ def law_parameters(robot: Robot, labels: Sequence[str], term: MotorLawTerm) -> t
     return tuple(found)
 
 
-def _rotor_inertias(robot: Robot, labels: Sequence[str]) -> np.ndarray:
-    """Inertia of the rotors of these motors, which are on joints, kg·m²; 0 where the model has none."""
-    return np.array([robot.model.joint(label).armature[0] for label in labels])
-
-
-def supports_gear(robot: Robot, field: str, labels: Sequence[str]) -> bool:
-    """Whether motors can have this gear: rotors, no other gear, and springs in all of them or none."""
-    other = next(g for g in GEAR_FIELDS if g != field)
-    if (nominal_motor_figures(robot)[other] != MOTOR_FIELD_DEFAULTS[other]).any() or (
-        field == "spring" and len(labels) < robot.contract.target.size
-    ):
-        return False
-    return bool(_rotor_inertias(robot, robot.contract.target.labels).all())
-
-
 def _stiffest_spring(robot: Robot, labels: Sequence[str]) -> float:
     """N·m/rad of a spring behind these motors that physics steps can follow, with some room."""
     dofs, step = [int(robot.model.joint(label).dofadr[0]) for label in labels], float(robot.model.opt.timestep)
     link, rotor = 1.0 / link_mobility(robot, dofs).max(), _rotor_inertias(robot, labels).min()
     return float(min(link / step**2, rotor * (ROTOR_SUBSTEPS / step) ** 2)) / SPRING_STIFFNESS_MARGIN
-
-
-def reset_to_bounds(belief: Belief, names: Sequence[str]) -> Belief:
-    """A belief that knows no more of the named parameters than their bounds."""
-    return belief.with_factors(*(_uniform_over_bounds(belief.space[name]) for name in names))
-
-
-def _uniform_over_bounds(p: Param) -> Uniform | LogUniform:
-    return (LogUniform if p.scale == "log" else Uniform)(p.name, p.low, p.high)
-
-
-def extend_space(robot: Robot, belief: Belief, extra: Sequence[Param]) -> tuple[Robot, Belief]:
-    """The robot with more parameters, about which nothing is known but their bounds."""
-    space = type(robot.space)((*robot.space.params, *extra))
-    wide = Belief(space, (*belief.factors, *map(_uniform_over_bounds, extra)))
-    return replace(robot, space=space, prior=wide), wide
 
 
 def fitted_figures(robot: Robot, extra: Sequence[Param], values: dict[str, float]) -> dict[str, tuple[float, ...]]:

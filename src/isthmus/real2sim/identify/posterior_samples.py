@@ -19,10 +19,10 @@ from isthmus.real2sim.identify.fit import Fit
 from isthmus.real2sim.identify.mcmc import Samples, ensemble_mcmc, walker_count
 from isthmus.real2sim.identify.surrogate import Surrogate, SurrogateData, SurrogateHMC
 from isthmus.real2sim.prepare.segments import Segments
-from isthmus.real2sim.residual.bounded_priors import BoundedPrior, bounded_prior
-from isthmus.real2sim.residual.gauss_newton import FIRST_DERIVATIVE_STEP, NormalEquations
+from isthmus.real2sim.residual.gauss_newton import FIRST_DERIVATIVE_STEP
+from isthmus.real2sim.residual.normal_equations import NormalEquations, pseudo_huber_loss, robust_weights
+from isthmus.real2sim.residual.prior import BoundedPrior, bounded_prior
 from isthmus.real2sim.residual.residual import ParameterResidual
-from isthmus.real2sim.residual.robust_loss import pseudo_huber_loss, robust_weights
 from isthmus.real2sim.residual.segment_starts import Starts, linear_step, solve_starts
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from isthmus.real2sim.residual.bounded_priors import BoundedPrior
+from isthmus.real2sim.residual.prior import BoundedPrior
 
 RIDGE_WEIGHT = 0.1
 """Weight of what was known of a coefficient before, in simulated worlds: the derivatives of the fit, and no curvature."""

@@ -138,7 +138,7 @@ def behaviour_metrics(
         found["energy", "effort", "N·m" if speed is not None else robot.contract.target.units[0]] = np.abs(torque).mean((1, 2))
         if speed is not None:
             found["energy", "power", "W"] = np.abs(torque * speed).sum(-1).mean(1)
-    if robot.feet:
+    if robot.morphology.feet:
         found |= _contact_metrics(states.feet_down(), robot.contract.rate / states.sample_stride)
     return found
 
@@ -175,7 +175,7 @@ class _EstimatedStates:
     def __init__(self, robot: Robot, y: np.ndarray):
         self.robot, self.y = robot, y
         T = y.shape[1]
-        self.sample_stride = max(1, T // MAX_STATE_SAMPLES) if not robot.feet else 1
+        self.sample_stride = max(1, T // MAX_STATE_SAMPLES) if not robot.morphology.feet else 1
         self.ticks = np.arange(SG_HALF_TICKS, T - SG_HALF_TICKS, self.sample_stride)
         self._qpos_qvel: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -196,7 +196,7 @@ class _EstimatedStates:
         q, _ = self.qpos_qvel()
         model = self.robot.model
         data = mujoco.MjData(model)
-        ids = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, name) for name in self.robot.feet]
+        ids = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_GEOM, name) for name in self.robot.morphology.foot_geoms]
         down = np.zeros((*q.shape[:2], len(ids)), bool)
         for i in range(len(q)):
             for j in range(q.shape[1]):

@@ -27,9 +27,9 @@ from isthmus.real2sim.measure.force_region import ForceRegionUse, force_region_u
 from isthmus.real2sim.measure.prediction_error import PredictionError, is_motionless, measure_prediction_error
 from isthmus.real2sim.measure.worst_prediction import WorstSegment, worst_segment
 from isthmus.real2sim.prepare.checks.recording_checks import check, clean_episodes
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.tracks import replay_rate, to_tracks
-from isthmus.real2sim.residual.residual import Components
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 

@@ -17,10 +17,10 @@ from isthmus.core.statistics import Rate
 from isthmus.data.contract import Signal
 from isthmus.real2sim.measure.bootstrap import Interval, bootstrap_interval
 from isthmus.real2sim.measure.predictor import Prediction, Predictor, warm_up_ticks
+from isthmus.real2sim.prepare.components import Component, Components
 from isthmus.real2sim.prepare.savitzky_golay import SG_HALF_TICKS
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.real2sim.residual.residual import Component, Components
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 

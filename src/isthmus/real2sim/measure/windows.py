@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
-from isthmus.sim.indexing import rotate_inverse, signal_sources
+from isthmus.core.geometry import rotate_inverse
+from isthmus.sim.indexing import signal_sources
 from isthmus.sim.robot import Robot
 
 WINDOW_SECONDS, SAMPLES_PER_WINDOW = 0.2, 6

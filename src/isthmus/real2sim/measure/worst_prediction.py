@@ -17,6 +17,7 @@ import numpy as np
 
 from isthmus.core.errors import BadInput
 from isthmus.real2sim.measure.predictor import Predictor, warm_up_ticks
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.savitzky_golay import SG_HALF_TICKS
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.state_from_signals import (
@@ -28,7 +29,7 @@ from isthmus.real2sim.prepare.state_from_signals import (
 )
 from isthmus.real2sim.prepare.tracks import Track
 from isthmus.real2sim.residual.estimators import needs_observer
-from isthmus.real2sim.residual.residual import Components, ParameterResidual
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
 
@@ -94,7 +95,7 @@ def worst_segment(
         time=np.arange(ahead + 1) / rate,
         recorded=measured_states(robot, measured, simulated),
         simulated=simulated,
-        position_from_feet=bool(robot.feet and unmeasured_bases(robot, seen)),
+        position_from_feet=bool(robot.morphology.feet and unmeasured_bases(robot, seen)),
         unmeasured_joints=unmeasured_joints(robot, seen),
     )
 

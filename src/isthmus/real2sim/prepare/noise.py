@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.savitzky_golay import SG_HALF_TICKS, SG_VALUE
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.real2sim.residual.residual import Components
 
 NOISE_ONLY_RATIO = 1.05
 """Times the noise: what leaves no more than this explains all."""

@@ -106,7 +106,7 @@ def cut(tracks: Sequence[Track], robot: Robot, ticks: int, stride: int = 0) -> S
 def fallen_mask(robot: Robot, measured: np.ndarray) -> np.ndarray:
     """(T,) where a robot with feet, by the attitude that it measures, is tilted beyond what its contract calls safe."""
     tilt, where = robot.contract.safety.tilt, robot.contract.slices().get("quat")
-    if not robot.feet or not tilt or where is None:
+    if not robot.morphology.feet or not tilt or where is None:
         return np.zeros(len(measured), bool)
     _, x, y, _ = measured[:, where].T
     return 1.0 - 2.0 * (x * x + y * y) < np.cos(tilt)
@@ -127,7 +127,7 @@ class StateReader:
         ]
         free = np.flatnonzero(self.model.jnt_type == int(mujoco.mjtJoint.mjJNT_FREE))
         self._bases = [(int(self.model.jnt_qposadr[j]), int(self.model.jnt_dofadr[j])) for j in free]
-        self._feet = [mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_GEOM, name) for name in robot.feet]
+        self._feet = [mujoco.mj_name2id(self.model, mujoco.mjtObj.mjOBJ_GEOM, name) for name in robot.morphology.foot_geoms]
 
     def states(self, measured: np.ndarray, ticks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """qpos, (k, nq), and qvel, (k, nv), at k ticks of signals, (T, width), by HALF ticks to either side of each."""

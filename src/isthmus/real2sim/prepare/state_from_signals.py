@@ -20,7 +20,7 @@ def measured_states(robot: Robot, measured: np.ndarray, fallback: np.ndarray) ->
     filled = np.stack([interpolate_gaps(column) for column in measured.T], axis=1)
     seen, reader, rate = measured_qpos_columns(robot, filled), StateReader(robot), robot.contract.rate
     qpos, qvel = reader.states(filled, SG_HALF_TICKS + np.arange(len(fallback)))
-    places = unmeasured_bases(robot, seen) if robot.feet else []
+    places = unmeasured_bases(robot, seen) if robot.morphology.feet else []
     told = seen | {q + i for q, _ in places for i in range(3)}
     rest = [q for q in range(qpos.shape[1]) if q not in told]
     qpos[:, rest] = fallback[:, rest]

@@ -27,7 +27,7 @@ ANGLE_PER_QUATERNION_VECTOR = 2.0
 
 def needs_observer(robot: Robot) -> bool:
     """Whether a robot is followed, because its starts cannot be searched for: it stands on feet."""
-    return bool(robot.feet)
+    return bool(robot.morphology.feet)
 
 
 class Observer:

@@ -15,185 +15,36 @@ A derivative is most of the work of a step. So while steps keep what they promis
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from isthmus.core.progress import Progress, silent
+from isthmus.real2sim.residual.normal_equations import (
+    OBSERVER_DERIVATIVE_STEP_RANGE,
+    NormalEquations,
+    Point,
+    pseudo_huber_loss,
+)
 from isthmus.real2sim.residual.prior import GaussianPrior
-from isthmus.real2sim.residual.residual import Linearization, ParameterResidual
-from isthmus.real2sim.residual.robust_loss import pseudo_huber_loss, robust_weights
+from isthmus.real2sim.residual.residual import ParameterResidual
 
 DAMPING_FACTORS = np.array([0.0, 1e-1, 1.0, 1e1])
 """Tried side by side in every step, times the present damping."""
 MIN_GAIN_RATIO = 0.5
 """A plain step that gains at least this share of what it promises is taken; only otherwise are others tried."""
-START_DAMPINGS = (0.0, 0.03, 1.0, 30.0)
-"""Dampings of the step of a start, tried side by side."""
 FIRST_DERIVATIVE_STEP = 0.03
 """Step of the first derivative, in unconstrained coordinates and in units of the spread of the starts."""
-DERIVATIVE_STEP_RANGE = (1e-4, 0.3)
-"""Shortest and longest of the later ones."""
 ONE_SIDED_STEP_SHARE = 0.1
 """Share of these steps in a derivative to one side, which sees curvature, too."""
-OBSERVER_DERIVATIVE_STEP_RANGE = (0.1, 0.3)
-"""The same where an observer follows a robot on its feet: shorter ones see the edges at which a foot touches."""
 CURVATURE_PROBE_SHARE = 0.1
 """Share of a step at which its curvature is probed."""
 MAX_ACCELERATION_RATIO = 0.75
 """Bent steps whose bend is larger than this share of the step are not taken."""
-MAX_Z_STEP = 3.0
-"""Step of any coordinate of z."""
 MIN_GAIN_PER_PARAMETER, SECANT_GAIN_SHARE = 1e-2, 0.3
 """Done when a step gains less than this much log-likelihood per parameter. Steps by mended derivatives cost next to nothing:
 they go on until they gain less than this share of that, and then the derivatives are taken anew."""
-INFORMATION_DRAWS = 4
-"""Of the starts' errors, or of an observer's signals, each with its opposite."""
-REDUNDANCY_SECONDS = 0.4
-"""s over which errors of an observer hang together."""
-TYPICAL_TICK_REDUNDANCY = 5.0
-"""How many times ticks of a walking robot usually say the same, for experiments that nobody has done yet."""
-CONTACT_EDGE_INFLATION = 5.0
-"""Variance of what is found over what smooth errors would give: feet that touch earlier or later make many small valleys, and a
-descent ends in one of them. From fits to ten recordings of a walking go1 whose numbers were known."""
-EDGE_DERIVATIVE_RATIO = 2.0
-"""A derivative that is so many times as long beside the fitted start as at it belongs to an edge, such as a joint that sticks
-or slips: a few pieces with derivatives a thousand times too long would drown what all others say."""
 MAX_DAMPING = 1e6
 """Damping at which no step is worth trying."""
-
-
-@dataclass(frozen=True)
-class Point:
-    z: np.ndarray
-    """(d,) unconstrained coordinates."""
-    xi: np.ndarray
-    """(S, 2 nv) moves of the starts, in units of their spread."""
-    cost: float
-
-
-class NormalEquations:
-    """The normal equations at a point."""
-
-    def __init__(self, linearization: Linearization, start_weight: np.ndarray):
-        S = len(linearization.r)
-        self.linearization, self.uses_observer = linearization, linearization.uses_observer
-        self.r, w = linearization.r.reshape(S, -1), robust_weights(linearization.r).reshape(S, -1)
-        self._w = w
-        self.dr_dz, self.dr_dxi = (J.reshape(S, self.r.shape[1], -1) for J in (linearization.dr_dz, linearization.dr_dxi))
-        self.weighted_dr_dz, self._weighted_dr_dxi = w[..., None] * self.dr_dz, w[..., None] * self.dr_dxi
-        """(S, n, d) and (S, n, 2 nv): derivatives times the weights of the residuals."""
-        self._zz = np.einsum("sni,snj->ij", self.weighted_dr_dz, self.dr_dz, optimize=True)
-        self._xz = self._weighted_dr_dxi.transpose(0, 2, 1) @ self.dr_dz
-        self._xx = self.dr_dxi.transpose(0, 2, 1) @ self._weighted_dr_dxi + np.diag(start_weight)
-        self._start_weight = start_weight
-        self.matrix, self._xi_by_z = self._eliminate_starts(self._xx)
-        """(d, d) information about z from the data alone."""
-
-    def _eliminate_starts(self, xx: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        through = np.linalg.solve(xx, self._xz)
-        matrix = self._zz - np.einsum("sij,sik->jk", self._xz, through, optimize=True)
-        return 0.5 * (matrix + matrix.T), through
-
-    def derivative_steps(self, prior: GaussianPrior) -> tuple[np.ndarray, np.ndarray]:
-        """How far each number and each start, by itself, may go before it shows, (d,) and (S, 2 nv)."""
-        alone = np.diag(self._zz) + np.diag(prior.precision), np.einsum("sii->si", self._xx)
-        z, xi = (
-            np.clip(1.0 / np.sqrt(a), *(OBSERVER_DERIVATIVE_STEP_RANGE if self.uses_observer else DERIVATIVE_STEP_RANGE))
-            for a in alone
-        )
-        return z, xi
-
-    def step(self, r: np.ndarray, xi: np.ndarray, prior: GaussianPrior, prior_gradient: np.ndarray, damping: float) -> tuple:
-        """The step of z and ξ against residuals r, (S, n), and starts ξ, with the slope of the prior, (d,)."""
-        xx = self._xx + damping * _diagonals(self._xx)
-        matrix, through = self._eliminate_starts(xx) if damping else (self.matrix, self._xi_by_z)
-        gx, gz = self._gradients(r, xi, through)
-        gz = gz + prior_gradient
-        A = matrix + prior.precision
-        dz = -np.linalg.solve(A + damping * np.diag(np.diag(A)), gz)
-        dz = dz * min(1.0, MAX_Z_STEP / max(float(np.abs(dz).max(initial=0.0)), 1e-12))
-        return dz, -np.linalg.solve(xx, gx[..., None])[..., 0] - through @ dz
-
-    def _gradients(self, r: np.ndarray, xi: np.ndarray, xi_by_z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        gx = (self._weighted_dr_dxi * r[..., None]).sum(1) + self._start_weight * xi
-        return gx, (self.weighted_dr_dz * r[..., None]).sum((0, 1)) - np.einsum("sij,si->j", xi_by_z, gx, optimize=True)
-
-    def gradient(self, xi: np.ndarray) -> np.ndarray:
-        """Of the cost by z, (d,), the starts going along."""
-        return self._gradients(self.r, xi, self._xi_by_z)[1]
-
-    def start_steps(self, xi: np.ndarray, dz: np.ndarray) -> np.ndarray:
-        """Steps of ξ that go with a step of z, one for each degree of caution, (cautions, S, 2 nv)."""
-        gx = (self._weighted_dr_dxi * self.r[..., None]).sum(1) + self._start_weight * xi
-        wanted = gx + self._xz @ dz
-        diagonal = _diagonals(self._xx)
-        cautions = START_DAMPINGS[:1] if self.uses_observer else START_DAMPINGS
-        return np.stack([-np.linalg.solve(self._xx + c * diagonal, wanted[..., None])[..., 0] for c in cautions])
-
-    def draw_start_error(self, rng: np.random.Generator) -> np.ndarray:
-        """A draw of the error that noise leaves in the starts, (S, 2 nv)."""
-        root = np.linalg.cholesky(np.linalg.inv(self._xx))
-        return (root @ rng.standard_normal((*root.shape[:2], 1)))[..., 0]
-
-    def information_product(self, a: Linearization, b: Linearization) -> np.ndarray:
-        """Information about z, (d, d), as the product of derivatives that were taken at two points near this one."""
-        left, right = (
-            self._without_start_part(x.dr_dz.reshape(self.dr_dz.shape), x.dr_dxi.reshape(self.dr_dxi.shape)) for x in (a, b)
-        )
-        if not self.uses_observer:
-            plain = self._away_from_edges(left) & self._away_from_edges(right)
-            left, right = left * plain, right * plain
-        both = np.einsum("sn,sni,snj->ij", self._w, left, right, optimize=True)
-        return 0.5 * (both + both.T)
-
-    def _away_from_edges(self, derivatives: np.ndarray) -> np.ndarray:
-        """(S, 1, d), where derivatives near this point, (S, n, d), are at most AT_EDGE times as long as those at it."""
-        size = lambda x: np.sqrt(np.einsum("sn,sni->si", self._w, x**2, optimize=True))  # noqa: E731
-        return (size(derivatives) <= EDGE_DERIVATIVE_RATIO * size(self._without_start_part(self.dr_dz, self.dr_dxi)))[:, None]
-
-    def _without_start_part(self, dz: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """What z does to r that the starts cannot undo, (S, n, d)."""
-        return dz - dx @ np.linalg.solve(self._xx, (self._weighted_dr_dxi.transpose(0, 2, 1) @ dz))
-
-    def secant_update(self, r: np.ndarray, dz: np.ndarray, dx: np.ndarray) -> NormalEquations:
-        """At the end of a step, where the residuals are r, (S, n): derivatives that agree with it, and else change least."""
-        d, step = len(dz), np.concatenate([np.broadcast_to(dz, (len(dx), len(dz))), dx], axis=1)
-        slopes = np.concatenate([self.dr_dz, self.dr_dxi], axis=2)
-        along = step * (slopes**2).sum(1)
-        along /= np.maximum((along * step).sum(1, keepdims=True), 1e-300)
-        slopes += (r - self.r - self.predicted_change(dz, dx))[..., None] * along[:, None]
-        old = self.linearization
-        by = slopes.reshape(*old.r.shape, -1)
-        return NormalEquations(
-            replace(old, r=r.reshape(old.r.shape), dr_dz=by[..., :d], dr_dxi=by[..., d:]), self._start_weight
-        )
-
-    def start_response(self, dz: np.ndarray) -> np.ndarray:
-        """How the starts go along with a step of z, (S, 2 nv)."""
-        return -self._xi_by_z @ dz
-
-    def predicted_change(self, dz: np.ndarray, dx: np.ndarray) -> np.ndarray:
-        """Change of r that a step promises, (S, n)."""
-        return self.dr_dz @ dz + (self.dr_dxi @ dx[..., None])[..., 0]
-
-    def predicted_gain(self, xi: np.ndarray, dz: np.ndarray, dx: np.ndarray) -> float:
-        """Gain of log-likelihood that a step promises, the prior's part left out."""
-        change = self.predicted_change(dz, dx)
-        return -float((self._w * change * (self.r + 0.5 * change)).sum() + (self._start_weight * dx * (xi + 0.5 * dx)).sum())
-
-    def leverage(self, prior_precision: np.ndarray) -> np.ndarray:
-        """Share of each residual, (S, n), that the fit could have bent to its noise."""
-        inside = np.einsum(
-            "sni,sin->sn", self._weighted_dr_dxi, np.linalg.solve(self._xx, self.dr_dxi.transpose(0, 2, 1)), optimize=True
-        )
-        left = self.dr_dz - self.dr_dxi @ self._xi_by_z
-        weighted = self.weighted_dr_dz - self._weighted_dr_dxi @ self._xi_by_z
-        return inside + np.einsum("sni,ij,snj->sn", weighted, np.linalg.inv(self.matrix + prior_precision), left, optimize=True)
-
-
-def _diagonals(blocks: np.ndarray) -> np.ndarray:
-    return blocks * np.eye(blocks.shape[-1])
 
 
 def segment_costs(residual: ParameterResidual, z: np.ndarray, xi: np.ndarray, e: np.ndarray) -> np.ndarray:
@@ -346,52 +197,38 @@ def _candidate_steps(
     return np.concatenate([moves, bent]), np.concatenate([np.zeros_like(bends), bends])
 
 
-def tick_redundancy(residual: ParameterResidual, normal: NormalEquations, prior: GaussianPrior) -> float:
-    """How many times ticks that follow each other say the same, at least once.
-
-    An error that an observer has not yet corrected shows in many ticks, and a foot that touches early in many signals. So the
-    sum of what the ticks of a stretch say about z, Σ dr/dz · w r, varies more than if each spoke for itself; on average over
-    directions, that many times more.
-    """
-    S, ticks = residual.seen.shape[:2]
-    stretch = min(max(1, round(REDUNDANCY_SECONDS * residual.robot.contract.rate)), ticks - residual.settle_ticks)
-    first = residual.settle_ticks + (ticks - residual.settle_ticks) % stretch
-    said = (normal.weighted_dr_dz * normal.r[..., None]).reshape(S, ticks, -1, normal.weighted_dr_dz.shape[-1]).sum(2)
-    sums = said[:, first:].reshape(-1, stretch, said.shape[-1]).sum(1)
-    A = normal.matrix + prior.precision
-    varies, alone = (np.trace(np.linalg.solve(A, B)) for B in (sums.T @ sums, normal.matrix))
-    return max(1.0, float(varies / alone)) if alone > 0 else 1.0
+DERIVATIVE_WIDTHS = (1.0, 0.6, 0.36, 0.22, 0.13)
+"""Steps of the derivatives, in spreads of the prior."""
 
 
-def fisher_information(
+STEP_SHARES = np.array([0.3, 0.6, 1.0])
+"""Of a Gauss-Newton step, tried side by side."""
+
+
+def coarse_to_fine(
     residual: ParameterResidual,
     prior: GaussianPrior,
-    point: Point,
-    normal: NormalEquations,
+    z: np.ndarray,
     e: np.ndarray,
-    draws: int = INFORMATION_DRAWS,
-    report: Progress = silent,
-) -> np.ndarray:
-    """What the data say about z, (d, d), with what the noise of the starts pretends to say taken out.
+    widths: tuple[float, ...] = DERIVATIVE_WIDTHS,
+    report: Callable[[int, float], None] = lambda step, cost: None,
+) -> tuple[Point, NormalEquations]:
+    """From z, (d,), down, and the normal equations there; `e` gives the numbers that do not vary."""
+    xi = np.zeros((len(residual.segments), len(residual.start_scale)))
+    at = Point(z, xi, float(segment_costs(residual, z[None], xi[None], e).sum() + prior.cost(z)))
+    for step, width in enumerate(widths):
+        found = _linearize(residual, prior, at, e, width)
+        dz, dx = found.step(found.r, at.xi, prior, prior.gradient(at.z), 0.0)
+        tried = at.z + STEP_SHARES[:, None] * dz
+        starts = at.xi + STEP_SHARES[:, None, None] * dx
+        cost = segment_costs(residual, tried, starts, e).sum(1) + prior.cost(tried)
+        best = int(cost.argmin())
+        if cost[best] < at.cost:
+            at = Point(tried[best], starts[best], float(cost[best]))
+            report(step, at.cost)
+    return at, _linearize(residual, prior, at, e, widths[-1])
 
-    A robot at rest says nothing about its friction. But noise makes every fitted start move a little, and a start that moves
-    has a derivative by friction. That part of a derivative is as random as the error of its start: the product of
-    derivatives at starts shaken once by +δ and once by -δ, with δ as large as that error, is free of it on average. Where an
-    observer follows the robot, its signals are shaken: that also takes out what feet that touch earlier or later add to a
-    derivative's square, and what is left is divided by how often ticks repeat each other.
-    """
-    rng, total = np.random.default_rng(0), np.zeros_like(normal.matrix)
-    steps = normal.derivative_steps(prior)
-    for draw in range(draws):
-        if residual.uses_observer:
-            noise = rng.standard_normal(residual.seen.shape)
-            a, b = (residual.linearize(point.z, e, point.xi, *steps, noise_draw=sign * noise) for sign in (1.0, -1.0))
-        else:
-            shake = normal.draw_start_error(rng)
-            a, b = (residual.linearize(point.z, e, point.xi + sign * shake, *steps) for sign in (1.0, -1.0))
-        total += normal.information_product(a, b) / draws
-        report((draw + 1) / draws)
-    if residual.uses_observer:
-        total /= CONTACT_EDGE_INFLATION * tick_redundancy(residual, normal, prior)
-    values, vectors = np.linalg.eigh(total)
-    return (vectors * np.maximum(values, 0.0)) @ vectors.T
+
+def _linearize(residual: ParameterResidual, prior: GaussianPrior, point: Point, e: np.ndarray, width: float) -> NormalEquations:
+    hz, hx = width * prior.std, np.full(point.xi.shape, width)
+    return NormalEquations(residual.linearize(point.z, e, point.xi, hz, hx, central=True), residual.start_weight)

@@ -7,13 +7,17 @@ already, such as the result of an earlier fit, is taken as it is, correlations i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import NormalDist
 
 import numpy as np
+from scipy.special import ndtr, ndtri
 
-from isthmus.world import Belief, Space
-from isthmus.world.factors import Normal, Particles
+from isthmus.sim.robot import Robot
+from isthmus.world import Belief, Param, Space, Target
+from isthmus.world.factors import LogUniform, Normal, Particles, Uniform
 
 TAIL_PROBABILITY = 0.05
 TAIL_SIGMAS = NormalDist().inv_cdf(1 - TAIL_PROBABILITY)
@@ -87,3 +91,123 @@ def _moments(factor: Normal | Particles, names: list[str], space: Space) -> tupl
     z = np.clip(z, -MAX_ABS_Z, MAX_ABS_Z)
     covariance = np.atleast_2d(np.cov(z.T, aweights=weights)) if len(z) > 1 else np.zeros((len(at), len(at)))
     return np.average(z, axis=0, weights=weights), covariance + MIN_STD**2 * np.eye(len(at))
+
+
+def noise_parameters(space: Space) -> dict[str, str]:
+    """Parameters that are the noise of a signal: name -> signal."""
+    found = {}
+    for p in space.params:
+        for target in map(Target.parse, p.targets):
+            if target.kind == "signal" and target.field == "noise":
+                found[p.name] = target.pattern
+    return found
+
+
+def free_parameters(robot: Robot, belief: Belief) -> tuple[str, ...]:
+    """Parameters that a belief leaves open, but for the noises: those show in what a fit leaves and in the signals."""
+    noises = noise_parameters(robot.space)
+    return tuple(name for name in belief.free().names if name not in noises)
+
+
+def reset_to_bounds(belief: Belief, names: Sequence[str]) -> Belief:
+    """A belief that knows no more of the named parameters than their bounds."""
+    return belief.with_factors(*(_uniform_over_bounds(belief.space[name]) for name in names))
+
+
+def _uniform_over_bounds(p: Param) -> Uniform | LogUniform:
+    return (LogUniform if p.scale == "log" else Uniform)(p.name, p.low, p.high)
+
+
+def extend_space(robot: Robot, belief: Belief, extra: Sequence[Param]) -> tuple[Robot, Belief]:
+    """The robot with more parameters, about which nothing is known but their bounds."""
+    space = type(robot.space)((*robot.space.params, *extra))
+    wide = Belief(space, (*belief.factors, *map(_uniform_over_bounds, extra)))
+    return replace(robot, space=space, prior=wide), wide
+
+
+OUTSIDE_SHARE = 0.01
+"""Share of robots whose number lies outside the range, as far as we believe in it."""
+
+
+SHOULDER_WIDTH = OUTSIDE_SHARE / (1.0 - OUTSIDE_SHARE) / np.pi
+"""Half-width of the shoulders, which fall as a Cauchy distribution does, as a share of the range."""
+
+
+MAX_ABS_Y = 8.0
+"""Of y: beyond it nothing is believed at all."""
+
+
+MIN_BOUND_DISTANCE = 1e-9
+"""Closest to a hard bound, in the unit cube."""
+
+
+@dataclass(frozen=True)
+class BoundedPrior:
+    mean: np.ndarray
+    """(d,) and root of the covariance, (d, d): z = mean + root y for what is no range."""
+    root: np.ndarray
+    is_range: np.ndarray
+    """(d,) whether a number has a range, and its ends in the unit cube, (d,) each."""
+    low: np.ndarray
+    high: np.ndarray
+
+    @cached_property
+    def _masses(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Width of a shoulder, and what lies below, in and above the range, in units of the density inside."""
+        width = SHOULDER_WIDTH * (self.high - self.low)
+        return (
+            width,
+            width * np.arctan(self.low / width),
+            self.high - self.low,
+            width * np.arctan((1.0 - self.high) / width),
+        )
+
+    def to_z(self, y: np.ndarray) -> np.ndarray:
+        """z of y, (k, d)."""
+        width, below, inside, above = self._masses
+        share = ndtr(np.clip(y, -MAX_ABS_Y, MAX_ABS_Y)) * (below + inside + above)
+        under = self.low - width * np.tan(np.clip((below - share) / width, 0.0, np.pi / 2 - MIN_BOUND_DISTANCE))
+        over = self.high + width * np.tan(np.clip((share - below - inside) / width, 0.0, np.pi / 2 - MIN_BOUND_DISTANCE))
+        u = np.where(share < below, under, np.where(share > below + inside, over, self.low + share - below))
+        u = np.clip(u, MIN_BOUND_DISTANCE, 1.0 - MIN_BOUND_DISTANCE)
+        return np.where(self.is_range, np.log(u) - np.log1p(-u), self.mean + y @ self.root.T)
+
+    def from_z(self, z: np.ndarray) -> np.ndarray:
+        """y of z, (k, d)."""
+        width, below, inside, above = self._masses
+        u = 1.0 / (1.0 + np.exp(-z))
+        under = below - width * np.arctan((self.low - u) / width)
+        over = below + inside + width * np.arctan((u - self.high) / width)
+        share = np.where(u < self.low, under, np.where(u > self.high, over, below + u - self.low))
+        flat = ndtri(np.clip(share / (below + inside + above), 1e-15, 1.0 - 1e-15))
+        rest = np.linalg.solve(self.root, np.where(self.is_range, 0.0, z - self.mean).T).T
+        return np.where(self.is_range, flat, rest)
+
+    def to_unit(self, y: np.ndarray) -> np.ndarray:
+        """The place of y, (k, d), in the unit cube."""
+        return 1.0 / (1.0 + np.exp(-self.to_z(y)))
+
+    def gradient_by_y(self, y: np.ndarray, u: np.ndarray, gradient_by_u: np.ndarray) -> np.ndarray:
+        """Derivative by y, (k, d), of what has the derivative `slope`, (k, d), by u, the place of y in the unit cube."""
+        width, below, inside, above = self._masses
+        beyond = np.maximum(np.maximum(self.low - u, u - self.high), 0.0) / width
+        flat = np.exp(-0.5 * y**2) / np.sqrt(2 * np.pi) * (below + inside + above) * (1.0 + beyond**2)
+        # At a hard bound nothing moves any more.
+        flat = np.where((u > 2 * MIN_BOUND_DISTANCE) & (u < 1.0 - 2 * MIN_BOUND_DISTANCE), flat, 0.0)
+        return np.where(
+            self.is_range, flat * gradient_by_u, np.where(self.is_range, 0.0, gradient_by_u * u * (1.0 - u)) @ self.root
+        )
+
+
+def bounded_prior(belief: Belief, prior: GaussianPrior) -> BoundedPrior:
+    """The belief about the parameters of a prior that was made from it."""
+    d = len(prior.space)
+    flat, low, high = np.zeros(d, bool), np.full(d, 0.25), np.full(d, 0.75)
+    for i, param in enumerate(prior.space.params):
+        factor = belief[param.name]
+        # A range that is even in another coordinate than its parameter's would not be flat here.
+        alike = isinstance(factor, LogUniform if param.scale == "log" else Uniform)
+        if alike and isinstance(factor, Uniform | LogUniform) and factor.low < factor.high:
+            flat[i] = True
+            low[i], high[i] = Space((param,)).unit(np.array([[factor.low], [factor.high]]))[:, 0]
+    return BoundedPrior(prior.mean, np.linalg.cholesky(np.linalg.inv(prior.precision)), flat, low, high)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import dataclass, replace
 
 import numpy as np
 
-from isthmus.data.contract import Contract
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.segments import Segments
 from isthmus.real2sim.residual.estimators import Observer, needs_observer
+from isthmus.real2sim.residual.normal_equations import Linearization
 from isthmus.sim.engines.mujoco.tangent import dof_of, integrate
 from isthmus.sim.indexing import signal_sources
 from isthmus.sim.robot import Robot
@@ -42,100 +42,6 @@ REST_NOISE_RATIO = 1.5
 """Spread of a signal over that of its noise below which it does not move."""
 START_SCALE_SIGMAS = 10.0
 """Unit of a move of a measured state, times its noise."""
-
-
-@dataclass(frozen=True)
-class Component:
-    """One number per tick that is compared."""
-
-    signal: str
-    label: str
-    unit: str
-
-
-class Components:
-    """What is compared: each component of each signal; of an attitude, the three numbers of the rotation between the two."""
-
-    def __init__(self, contract: Contract):
-        self.contract = contract
-        self.entries: list[Component] = []
-        self._scalars: list[tuple[int, int]] = []
-        self._attitudes: list[tuple[int, int]] = []
-        for signal, where in zip(contract.signals, contract.slices().values(), strict=True):
-            if signal.name == "quat" and signal.labels == ("w", "x", "y", "z"):
-                self._attitudes.append((len(self.entries), where.start))
-                self.entries += [Component(signal.name, axis, signal.unit) for axis in "xyz"]
-                continue
-            for i, (label, unit) in enumerate(zip(signal.labels, signal.units, strict=True)):
-                self._scalars.append((len(self.entries), where.start + i))
-                self.entries.append(Component(signal.name, label, unit))
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    def difference(self, y: np.ndarray, measured: np.ndarray) -> np.ndarray:
-        """(..., width) and (..., width) -> (..., components); an attitude's in units of a quaternion's component."""
-        out = np.empty((*y.shape[:-1], len(self)))
-        if self._scalars:
-            mine, columns = map(list, zip(*self._scalars, strict=True))
-            out[..., mine] = y[..., columns] - measured[..., columns]
-        for mine, at in self._attitudes:
-            out[..., mine : mine + 3] = _rotation_error(measured[..., at : at + 4], y[..., at : at + 4])
-        return out
-
-    def add_noise(self, y: np.ndarray, sigma: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """Signals, (..., width), with noise of σ, (components,), as a robot would send them."""
-        out = y.copy()
-        draws = rng.standard_normal((*y.shape[:-1], len(self))) * np.nan_to_num(sigma)
-        for mine, column in self._scalars:
-            out[..., column] += draws[..., mine]
-        for mine, at in self._attitudes:
-            out[..., at + 1 : at + 4] += draws[..., mine : mine + 3]
-            out[..., at : at + 4] /= np.linalg.norm(out[..., at : at + 4], axis=-1, keepdims=True)
-        return out
-
-    def columns(self) -> list[tuple[list[int], list[int]]]:
-        """Numbers of components, and the columns of the signals that they are made of."""
-        attitudes = [([*range(mine, mine + 3)], [*range(at, at + 4)]) for mine, at in self._attitudes]
-        return [([mine], [column]) for mine, column in self._scalars] + attitudes
-
-    def unwrapped(self, measured: np.ndarray) -> np.ndarray:
-        """Signals over time, (T, width), as components that can be smoothed and subtracted, (T, components)."""
-        out = np.empty((len(measured), len(self)))
-        for mine, column in self._scalars:
-            out[:, mine] = measured[:, column]
-        for mine, at in self._attitudes:
-            quat = measured[:, at : at + 4]
-            # The two signs of a quaternion are one attitude: keep to the side of the tick before.
-            flips = np.cumprod(np.where((quat[1:] * quat[:-1]).sum(1) < 0, -1.0, 1.0))
-            out[:, mine : mine + 3] = quat[:, 1:] * np.concatenate([[1.0], flips])[:, None]
-        return out
-
-
-def _rotation_error(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Vector part of a⁻¹ b, the sign of the shorter way."""
-    aw, av, bw, bv = a[..., :1], a[..., 1:], b[..., :1], b[..., 1:]
-    scalar = aw * bw + (av * bv).sum(-1, keepdims=True)
-    vector = aw * bv - bw * av - np.cross(av, bv)
-    return vector * np.where(scalar < 0, -1.0, 1.0)
-
-
-@dataclass(frozen=True)
-class Linearization:
-    """r and its derivatives at one point: r(z + δ, ξ + η) ≈ r + Jz δ + Jx η."""
-
-    r: np.ndarray
-    """(S, ticks, components); 0 where nothing was measured."""
-    dr_dz: np.ndarray
-    """(S, ticks, components, d) by the unconstrained coordinates of the chosen parameters."""
-    dr_dxi: np.ndarray
-    """(S, ticks, components, 2 nv) by the start of the segment, in units of its spread."""
-    uses_observer: bool = False
-    """Whether an observer keeps the states, and there are no starts to find."""
-
-    def take(self, which: np.ndarray | slice) -> Linearization:
-        """Of some segments."""
-        return replace(self, r=self.r[which], dr_dz=self.dr_dz[which], dr_dxi=self.dr_dxi[which])
 
 
 class ParameterResidual:

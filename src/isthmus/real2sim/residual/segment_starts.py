@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from isthmus.real2sim.residual.normal_equations import pseudo_huber_loss, robust_weights
 from isthmus.real2sim.residual.residual import ParameterResidual
-from isthmus.real2sim.residual.robust_loss import pseudo_huber_loss, robust_weights
 
 BACKTRACK_FACTOR = 0.3
 """A step that made a segment worse is tried again at this share of its length."""

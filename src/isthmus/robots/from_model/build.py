@@ -31,6 +31,7 @@ from isthmus.robots.from_model.edit_model import (
     load_model_spec,
     read_actuators,
 )
+from isthmus.robots.from_model.morphology import infer_morphology
 from isthmus.robots.from_model.read_model import (
     all_drive_joints,
     base_of,
@@ -50,6 +51,7 @@ from isthmus.robots.from_model.safety import safety_of
 from isthmus.robots.from_model.size import ModelSize, root_bodies
 from isthmus.robots.parameters import space_and_prior
 from isthmus.sim import parameter_binding
+from isthmus.sim.morphology import Root
 from isthmus.sim.robot import Robot, compile_spec, read_spec
 
 MENAGERIE_PREFIX = "menagerie:"
@@ -131,6 +133,8 @@ def build_robot(config: Config, folder: Path) -> Robot:
     safety = safety_of(anatomy, config, home, default, (low, high))
     damps = "" if safety.damping else ", whose damping mode can only switch them off"
     unit = unit_of(found, drive, model)
+    floats = bool(free) and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
+    root = Root(base, free) if floats else Root(final.body(min(root_bodies(final, found, free))).name)
     servo = drive == "position" or (drive == "native" and all(a.kind == "position" for a in found))
     robot = Robot(
         name=name,
@@ -146,14 +150,12 @@ def build_robot(config: Config, folder: Path) -> Robot:
         ),
         sources=sources,
         motors=motors,
+        morphology=infer_morphology(final, config, root, home, labels, drive, default),
         space=space,
         prior=prior,
         home=tuple(home.tolist()),
         default=tuple(default.tolist()),
         substeps=substeps,
-        base=base if free and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE else "",
-        feet=config.feet,
-        payload_at=config.payload_at,  # type: ignore[arg-type]
         doc=f"{len(labels)} motors{damps}, {drive} drive at {1.0 / tick:g} Hz, from {path.name}",
     )
     vars(robot)["model"] = final  # the same text, compiled already

@@ -75,7 +75,9 @@ class Config:
     base: str = ""
     """Body that carries the payload and gets the pushes; empty: the free body, or the last link of an arm."""
     feet: tuple[str, ...] = ()
-    """Geoms that touch the ground."""
+    """Geoms that touch the ground, one for each leg; empty: what stands on the ground at home, if it has names."""
+    end_effector: str = ""
+    """Site at the end of a fixed arm; empty: the outermost site of the longest chain of driven joints."""
     sense: tuple[str, ...] = ()
     """Signals of the contract: joint_pos, joint_vel, gyro, quat, position, velocity, or names of the model's sensors."""
     payload_at: tuple[float, ...] = (0.0, 0.0, 0.0)
@@ -251,6 +253,7 @@ _PARSERS: dict[str, Callable[[Any, str], Any]] = {
     "height": _parse_number,
     "floating": _parse_flag,
     "base": _parse_text,
+    "end_effector": _parse_text,
     "feet": _parse_texts,
     "sense": _parse_texts,
     "payload_at": _parse_xyz,

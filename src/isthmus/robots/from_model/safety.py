@@ -18,6 +18,7 @@ import math
 import mujoco
 import numpy as np
 
+from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.core.errors import BadInput
 from isthmus.data.contract import NO_LIMIT, Safety
 from isthmus.robots.from_model.config import Config, PerJoint, per_joint
@@ -35,7 +36,6 @@ SINK_SPEED = 1.0
 ONBOARD_LOOP_PERIOD, STABLE_DAMPING_SHARE = 0.002, 0.5
 """s per turn of the loop on board, and the share of its speed that it may take away in one: 2 would be unstable, and a leg
 has three joints that act on each other."""
-GRAVITY = 9.81
 
 
 def safety_of(
@@ -91,7 +91,7 @@ def damping_of(a: ModelSize) -> tuple[float, ...]:
         if x.joint:
             joint = m.joint(x.joint)
             arm = 1.0 if joint.type[0] == mujoco.mjtJoint.mjJNT_SLIDE else a.radius_of_gyration()
-            weight = WEIGHT_TORQUE_SHARE * strength if math.isfinite(strength) else GRAVITY * a.moving_mass() * arm
+            weight = WEIGHT_TORQUE_SHARE * strength if math.isfinite(strength) else MODEL_GRAVITY * a.moving_mass() * arm
             speed = SINK_SPEED * (a.radius_of_gyration() if joint.type[0] == mujoco.mjtJoint.mjJNT_SLIDE else 1.0)
             wanted = wanted or weight / speed
             most = STABLE_DAMPING_SHARE / (ONBOARD_LOOP_PERIOD * float(m.dof_invweight0[joint.dofadr[0]]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
+from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.data.contract import Signal
 from isthmus.robots.from_model.edit_model import Actuator
 from isthmus.sim.robot import MotorParams
@@ -92,4 +93,4 @@ class ModelSize:
     def typical_torque(self) -> float:
         """Typical joint torque, N·m: the motors' limit, or what holds the robot's weight at its size."""
         limits = [a.torque_limit for a in self.actuators if a.joint and np.isfinite(a.torque_limit)]
-        return float(np.median(limits)) if limits else 9.81 * self.moving_mass() * self.radius_of_gyration()
+        return float(np.median(limits)) if limits else MODEL_GRAVITY * self.moving_mass() * self.radius_of_gyration()

@@ -14,7 +14,7 @@ import mujoco
 import numpy as np
 
 from isthmus.core.errors import unknown_name
-from isthmus.sim.indexing import rotate_inverse
+from isthmus.core.geometry import rotate_inverse
 from isthmus.sim.physics.learned_force import LearnedForce
 from isthmus.sim.robot import Robot
 

@@ -79,7 +79,7 @@ def sink_depth(robot: Robot, ground: CompliantGround) -> float:
 def load_per_foot(robot: Robot) -> tuple[float, float]:
     """kg and N that each foot carries while the robot stands."""
     model = robot.model
-    mass = float(model.body_subtreemass[model.body(robot.base).id]) / len(robot.feet)
+    mass = float(model.body_subtreemass[model.body(robot.morphology.base).id]) / len(robot.morphology.feet)
     return mass, mass * float(np.linalg.norm(model.opt.gravity))
 
 
@@ -96,12 +96,7 @@ def hardest_stable_ground(robot: Robot) -> CompliantGround:
 
 def _foot_bodies(robot: Robot) -> list[int]:
     """Bodies of the feet."""
-    return [int(robot.model.geom_bodyid[robot.model.geom(foot).id]) for foot in robot.feet]
-
-
-def is_legged(robot: Robot) -> bool:
-    """Whether it has feet on the ground that carry its base."""
-    return bool(robot.feet and robot.base)
+    return [int(robot.model.geom_bodyid[robot.model.geom(foot).id]) for foot in robot.morphology.foot_geoms]
 
 
 def _number(x: Any, where: str) -> float:

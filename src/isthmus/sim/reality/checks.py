@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import mujoco
 import numpy as np
 
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.data.contract import NO_LIMIT
 from isthmus.sim.indexing import drives_joints
-from isthmus.sim.physics.ground import is_legged
 from isthmus.sim.reality import gearbox as gears
 from isthmus.sim.reality.reality_file import Reality
 from isthmus.sim.reality.sensor_errors import SensorErrors
@@ -30,13 +28,6 @@ def check_reality(reality: Reality, robot: Robot) -> None:
     SensorErrors(reality.sensors, robot, 1)
 
 
-def is_rotorcraft(robot: Robot) -> bool:
-    """Whether the targets are thrusts along z, with a thrust that hovers."""
-    model = robot.model
-    sites = (model.actuator_trntype == int(mujoco.mjtTrn.mjTRN_SITE)).all() and (model.actuator_gear[:, 2] == 1).all()
-    return bool(sites and robot.base and robot.motors.drive == "effort" and min(robot.default) > 0)
-
-
 def check_unmodelled(reality: Reality, robot: Robot, e: np.ndarray) -> None:
     law, name = reality.unmodelled, robot.name
     limits = robot.motors.torque_limit or robot.contract.safety.effort
@@ -44,9 +35,9 @@ def check_unmodelled(reality: Reality, robot: Robot, e: np.ndarray) -> None:
         (("backlash", "flex", "stribeck"), drives_joints(robot), "whose motors do not drive joints"),
         (("battery_sag", "heating"), robot.motors.drive != "native", "whose motors are those of its model"),
         (("heating",), bool(limits) and max(limits) < NO_LIMIT, "whose largest torque is not known"),
-        (("drag", "cable"), bool(robot.base), "which has no base that moves freely"),
-        (("ground_softness",), is_legged(robot), "which has no feet"),
-        (("rotor_drag", "ground_effect", "thrust_asymmetry"), is_rotorcraft(robot), "which has no rotors"),
+        (("drag", "cable"), bool(robot.morphology.base), "which has no base that moves freely"),
+        (("ground_softness",), robot.morphology.legged, "which has no feet"),
+        (("rotor_drag", "ground_effect", "thrust_asymmetry"), robot.morphology.flies, "which has no rotors"),
     )
     for entries, met, why in needs:
         for entry in entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isthmus.sim.indexing import rotate_inverse
+from isthmus.core.geometry import z_axis
 from isthmus.sim.reality.tables import BatterySag, Cable, Stribeck
 
 MIN_TORQUE_FRACTION = 0.1
@@ -45,7 +45,7 @@ def cable_force(displacement: np.ndarray, law: Cable) -> np.ndarray:
 def rotor_drag(v: np.ndarray, quat: np.ndarray, thrust: np.ndarray, hover: np.ndarray, coefficient: float) -> np.ndarray:
     """Force against the part of v, (n, 3), in the plane of the rotors: -c · mean √(thrust / hover) · (v - (v·z) z)."""
     power = np.sqrt(np.maximum(thrust, 0.0) / hover).mean(1, keepdims=True)
-    z = body_z_axis(quat)
+    z = z_axis(quat)
     return -coefficient * power * (v - (v * z).sum(1, keepdims=True) * z)
 
 
@@ -53,14 +53,3 @@ def ground_effect(height: np.ndarray, radius: float) -> np.ndarray:
     """Thrust against that far from the ground, at a height above it: 1 / (1 - (r / 4z)²) (Cheeseman and Bennett)."""
     z = np.maximum(height, MIN_GROUND_EFFECT_HEIGHT * radius)
     return 1.0 / (1.0 - (radius / (4.0 * z)) ** 2)
-
-
-def body_z_axis(quat: np.ndarray) -> np.ndarray:
-    """The body's z axis in the world, (n, 3)."""
-    w, x, y, z = quat.T
-    return 2.0 * np.stack([x * z + w * y, y * z - w * x, 0.5 - x * x - y * y], axis=1)
-
-
-def rotate(quat: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """Vectors of the body's frame, (n, 3), in the world's."""
-    return rotate_inverse(quat * np.array([1.0, -1.0, -1.0, -1.0]), v)

@@ -26,7 +26,7 @@ class GroundTruth:
         missing = engine.unmodelled_physics
         assert missing is not None
         contacts = self._contacts()
-        feet = {foot: sum(c["force"] for c in contacts if foot in c["geoms"]) for foot in engine.robot.feet}
+        feet = {foot: sum(c["force"] for c in contacts if foot in c["geoms"]) for foot in engine.robot.morphology.foot_geoms}
         return {
             "qpos": engine.qpos[0, :nq].copy(),
             "qvel": engine.qvel[0, :nv].copy(),
@@ -60,8 +60,8 @@ class GroundTruth:
     def _fallen(self, contacts: list[dict[str, Any]]) -> bool:
         """Tilted beyond what the contract calls safe, or lying on its base."""
         robot = self.sim.robot
-        if not robot.base:
+        if not robot.morphology.base:
             return False
-        upright = float(self._data.body(robot.base).xmat[8])
+        upright = float(self._data.body(robot.morphology.base).xmat[8])
         tilted = robot.contract.safety.tilt > 0 and upright < np.cos(robot.contract.safety.tilt)
-        return bool(tilted or any(robot.base in c["bodies"] for c in contacts))
+        return bool(tilted or any(robot.morphology.base in c["bodies"] for c in contacts))

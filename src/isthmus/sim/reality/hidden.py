@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.sim.indexing import drives_joints
-from isthmus.sim.reality.checks import is_rotorcraft
 from isthmus.sim.reality.gearbox import Gearbox
 from isthmus.sim.reality.reality_file import Reality
 from isthmus.sim.reality.simulation import physics_timestep
@@ -210,16 +210,16 @@ def unmodelled_draws(robot: Robot, severity: float = 1.0) -> dict[str, Draw]:
     if known and motors.drive != "native" and min(np.array(asked) / np.array(effort)) > 0.5:
         found["battery_sag"] = lambda rng: _round_to_three_digits(min(severity * rng.uniform(0.2, 0.45), MAX_BATTERY_SAG))
         found["heating"] = lambda rng: _round_to_three_digits(severity * rng.uniform(2.0, 5.0))
-    if robot.base:
-        mass = float(model.body_subtreemass[model.body(robot.base).id])
+    if robot.morphology.base:
+        mass = float(model.body_subtreemass[model.body(robot.morphology.base).id])
         found["drag"] = lambda rng: _round_to_three_digits(severity * mass * rng.uniform(0.6, 2.0))
         found["cable"] = lambda rng: {
-            "force": _round_to_three_digits(severity * 9.81 * mass * rng.uniform(0.03, 0.08)),
-            "slack": _round_to_three_digits(rng.uniform(0.0, 0.05 if is_rotorcraft(robot) else 0.3)),
+            "force": _round_to_three_digits(severity * MODEL_GRAVITY * mass * rng.uniform(0.03, 0.08)),
+            "slack": _round_to_three_digits(rng.uniform(0.0, 0.05 if robot.morphology.flies else 0.3)),
         }
-        if robot.feet:
+        if robot.morphology.feet:
             found["ground_softness"] = lambda rng: _round_to_three_digits(severity * rng.uniform(0.006, 0.018))
-        if is_rotorcraft(robot):
+        if robot.morphology.flies:
             found["rotor_drag"] = lambda rng: _round_to_three_digits(severity * mass * rng.uniform(0.6, 2.0))
             found["thrust_asymmetry"] = lambda rng: {
                 str(rng.choice(target.labels)): _round_to_three_digits(1.0 - severity * (1.0 - rng.uniform(0.8, 0.92)))

@@ -46,8 +46,8 @@ class UnmodelledPhysics:
             self._changes_motors or self._applies_body_force or self._has_flex or unmodelled.stribeck is not None
         )
         """Whether there is anything to do between physics steps."""
-        if robot.base:
-            joint = int(model.body_jntadr[model.body(robot.base).id])
+        if robot.morphology.base:
+            joint = int(model.body_jntadr[model.body(robot.morphology.base).id])
             self._base_qpos, self._base_qvel = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
         if unmodelled.stribeck:
             assert sim.driven_joints is not None

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from isthmus.core.errors import BadInput, unknown_name
+from isthmus.core.geometry import from_rotation_vector
 from isthmus.sim.reality.tables import Sensors, Values
 from isthmus.sim.robot import Robot
 
@@ -50,13 +51,6 @@ class SensorErrors:
         return seen
 
 
-def tilt_quat(tilt: tuple[float, float]) -> np.ndarray:
-    """The rotation by the vector (a, b, 0), as w, x, y, z."""
-    angle = float(np.hypot(*tilt))
-    half = np.sinc(angle / (2 * np.pi)) / 2
-    return np.array([np.cos(angle / 2), half * tilt[0], half * tilt[1], 0.0])
-
-
 def _mounting(robot: Robot, tilt: tuple[float, float]) -> list[tuple[slice, np.ndarray]]:
     """Matrices on quat, gyro and accel of a sensor that is turned by `tilt` against the body.
 
@@ -64,7 +58,7 @@ def _mounting(robot: Robot, tilt: tuple[float, float]) -> list[tuple[slice, np.n
     """
     if not any(tilt):
         return []
-    w, x, y, z = t = tilt_quat(tilt)
+    w, x, y, z = t = from_rotation_vector(np.array([*tilt, 0.0]))
     product = np.array([[w, -x, -y, -z], [x, w, z, -y], [y, -z, w, x], [z, y, -x, w]])
     turn = np.eye(3) + 2 * w * _skew(t[1:]) + 2 * _skew(t[1:]) @ _skew(t[1:])
     slices = robot.contract.slices()

@@ -13,9 +13,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from isthmus.core.errors import BadInput, unknown_name
+from isthmus.core.geometry import rotate, rotate_inverse
 from isthmus.data.contract import Contract, Signal
-from isthmus.sim.indexing import rotate_inverse
-from isthmus.sim.reality.equations import rotate
 from isthmus.sim.reality.tables import Faults, NetworkDelay
 
 T = TypeVar("T")

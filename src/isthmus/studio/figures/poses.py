@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
+from isthmus.core.geometry import to_matrix
 from isthmus.studio.figures.solids import Solid, SolidScene
 
 ASPECT = 4 / 3
@@ -43,12 +44,12 @@ class Motion:
 
     def corners(self, solid: Solid, moments: np.ndarray | int) -> np.ndarray:
         """(…, v, 3) in the world."""
-        turn = rotation_matrices(self.xquat[moments, solid.body])
+        turn = to_matrix(self.xquat[moments, solid.body])
         return np.einsum("...ij,vj->...vi", turn, solid.corners) + self.xpos[moments, solid.body][..., None, :]
 
     def normals(self, solid: Solid, moment: int) -> np.ndarray:
         """(f, 3) in the world."""
-        return solid.normals @ rotation_matrices(self.xquat[moment, solid.body]).T
+        return solid.normals @ to_matrix(self.xquat[moment, solid.body]).T
 
 
 def motion_from_states(name: str, scene: SolidScene, model: mujoco.MjModel, time: np.ndarray, qpos: np.ndarray) -> Motion:
@@ -60,17 +61,6 @@ def motion_from_states(name: str, scene: SolidScene, model: mujoco.MjModel, time
         mujoco.mj_kinematics(model, data)
         xpos[t], xquat[t] = data.xpos, data.xquat
     return Motion(name, scene, np.asarray(time, float), xpos, xquat)
-
-
-def rotation_matrices(quat: np.ndarray) -> np.ndarray:
-    """(…, 4) -> (…, 3, 3)"""
-    w, x, y, z = np.moveaxis(quat, -1, 0)
-    rows = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-        [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-        [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-    ]
-    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
 
 
 def largest_distance(a: Motion, b: Motion, second: float) -> float:

@@ -114,7 +114,7 @@ class ReplaySession:
         self.data = mujoco.MjData(self.model)
         self.server = open_server(port, host, f"{d.robot.name}: {Path(path).name}")
         try:
-            self.scene = LiveScene(self.server, self.model, d.robot.base, d.robot.home)
+            self.scene = LiveScene(self.server, self.model, d.robot.morphology.base, d.robot.home)
             gui = self.server.gui
             self._text = gui.add_markdown("")
             self.playing = gui.add_checkbox("play", True)

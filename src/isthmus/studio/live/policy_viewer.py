@@ -60,7 +60,9 @@ class ViewerSession:
         """The command, if it is a place in the world."""
         self.server = open_server(port, host, task.name)
         try:
-            self.scene = LiveScene(self.server, self.env.sim.model, robot.base, robot.home, _goal_distance(self.goal_signal))
+            self.scene = LiveScene(
+                self.server, self.env.sim.model, robot.morphology.base, robot.home, _goal_distance(self.goal_signal)
+            )
             self._add_controls()
         except BaseException:
             close_server(self.server)
@@ -74,7 +76,7 @@ class ViewerSession:
         gui, task = self.server.gui, self.task
         self.buttons = ButtonPresses(gui)
         self._readout_text = gui.add_markdown("")
-        self.can_push = bool(task.robot.base)
+        self.can_push = bool(task.robot.morphology.base)
         self.buttons.add_button_row(
             "robot", ("push", "reset") if self.can_push else ("reset",), "a shove from a random side; a new start"
         )

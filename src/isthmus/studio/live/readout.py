@@ -29,7 +29,7 @@ class Readout:
     def __init__(self, task: Task, tick: float):
         self.task, self.tick = task, tick
         self.falls = self.blowups = 0
-        self.failure_word = "falls" if task.robot.feet else "failures"
+        self.failure_word = "falls" if task.robot.morphology.feet else "failures"
         self.time = 0.0
         """s of world time in all."""
         self.time_since_start = 0.0

@@ -15,6 +15,7 @@ import mujoco
 import numpy as np
 import viser
 
+from isthmus.core.constants import MODEL_GRAVITY
 from isthmus.studio.live.geoms import Geom, add_geom, bounding_box, geom_colour, geom_type, visible_geoms
 
 GROUND_CELL = 1.0
@@ -55,7 +56,7 @@ class LiveScene:
         mujoco.mj_kinematics(model, data)
         low, high = bounding_box(model, data, self.geoms)
         self._radius = max(float(np.linalg.norm(high - low)) / 2, reach, 1e-3)
-        self._weight = float(model.body_subtreemass[max(self.base, 1)]) * 9.81 if model.nbody > 1 else 1.0
+        self._weight = float(model.body_subtreemass[max(self.base, 1)]) * MODEL_GRAVITY if model.nbody > 1 else 1.0
         self._height = float(data.xpos[self.base, 2])
         self._centre = np.zeros(3)
         self._goal_marker: viser.IcosphereHandle | None = None

@@ -120,7 +120,7 @@ def _replay_figure(f: PredictionError) -> str:
 
 
 def _worst_seconds_section(robot: Robot, w: WorstSegment, names: tuple[str, ...]) -> str:
-    drawn = solid_scene(robot.model, robot.base)
+    drawn = solid_scene(robot.model, robot.morphology.base)
     if not drawn.framed_solids:
         return paragraph("The model has no solid part that could be drawn.")
     pair = (("recorded", w.recorded), ("simulated", w.simulated))

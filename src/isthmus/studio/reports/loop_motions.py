@@ -11,7 +11,7 @@ import numpy as np
 from isthmus.core.errors import BadInput
 from isthmus.core.progress import Progress, silent, sub_progress
 from isthmus.data.mcap.reader import read_episode
-from isthmus.deploy.controller import Controller
+from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.pipeline.evidence import Attempt, LoopHistory
 from isthmus.real2sim.measure.closed_loop import ControlledStretch, Rollouts, controlled_stretches, resimulate
 from isthmus.real2sim.prepare.savitzky_golay import SG_HALF_TICKS
@@ -60,7 +60,7 @@ def replay_attempt(
         return None
     try:
         unit, belief = _training_simulator(history, robot, attempt)
-        controller, episodes = Controller.load(attempt.controller), [read_episode(p) for p in attempt.recordings]
+        controller, episodes = OnnxController.load(attempt.controller), [read_episode(p) for p in attempt.recordings]
         found = controlled_stretches(unit, controller, episodes, to_tracks(episodes, unit.contract, 1.0 / unit.contract.rate))
     except BadInput:
         return None
@@ -93,12 +93,12 @@ def _training_simulator(history: LoopHistory, robot: Robot, attempt: Attempt) ->
 
 def motion_section(robot: Robot, replays: Sequence[ControllerReplay]) -> str:
     """Recordings of the first and the last policy, side by side."""
-    drawn = solid_scene(robot.model, robot.base)
+    drawn = solid_scene(robot.model, robot.morphology.base)
     motions = [m for m in (_recorded_motion(x, robot, drawn) for x in replays) if m is not None]
     if not motions or not drawn.framed_solids:
         return ""
     caption = "Recordings of the robot, as its sensors tell them, from when the policy took over."
-    if robot.feet:
+    if robot.morphology.feet:
         caption += " Nothing measures where a walking robot is: its place is worked out from the feet on the ground."
     return player_html(motions, caption)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from isthmus.core.errors import BadInput
+from isthmus.core.geometry import rotate_inverse
 from isthmus.data.mapping import ColumnMap, SignalColumns, TimeColumn, import_file
 from isthmus.real2sim.prepare.checks.matching import match_columns, swapped_columns
 from isthmus.real2sim.prepare.checks.recording_checks import check, raise_if_refused
-from isthmus.sim.indexing import rotate_inverse
 from support.corruptions import DEG, RNG, found, healthy, label, robot_of, swapped, wired, with_signals
 from support.paths import REAL_DATA as REAL
 

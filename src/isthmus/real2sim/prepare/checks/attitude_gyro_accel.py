@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from isthmus.core.units import STANDARD_GRAVITY
+from isthmus.core.constants import STANDARD_GRAVITY
+from isthmus.core.geometry import CONJUGATE, relative_rotation, rotate_inverse
 from isthmus.data.checks.findings import Finding
 from isthmus.real2sim.prepare.checks.kinematic_consistency import (
     MAX_SIZE_RATIO,
@@ -24,7 +25,6 @@ from isthmus.real2sim.prepare.checks.matching import (
     vector_correlation,
 )
 from isthmus.real2sim.prepare.kinematics import body_signals, unit_by_factor
-from isthmus.sim.indexing import rotate_inverse
 
 MAX_TILT_DEGREES = 30.0
 """Degrees between the accelerometer's mean and where the attitude has the vertical that are still fine."""
@@ -32,21 +32,12 @@ GRAVITY_RATIO_RANGE = (0.5, 2.0)
 """Usual size of what an accelerometer says, against gravity, that is still fine."""
 MIN_MEAN_SECONDS = 2.0
 """s over which the mean acceleration of a robot is next to none."""
-CONJUGATE = np.array([1.0, -1.0, -1.0, -1.0])
-
-
-def tick_rotations(quat: np.ndarray) -> np.ndarray:
-    """Rotation from tick to tick, (T, 4) -> (T - 1, 3), as twice the vector part, in the body's frame."""
-    a, b = quat[:-1] * CONJUGATE, quat[1:]
-    scalar = a[:, :1] * b[:, :1] - (a[:, 1:] * b[:, 1:]).sum(1, keepdims=True)
-    vector = a[:, :1] * b[:, 1:] + b[:, :1] * a[:, 1:] + np.cross(a[:, 1:], b[:, 1:])
-    return 2.0 * vector * np.where(scalar < 0, -1.0, 1.0)
 
 
 QUATERNION_MISREADINGS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "looks like x, y, z, w instead of w, x, y, z": lambda q: tick_rotations(q[:, [3, 0, 1, 2]]),
+    "looks like x, y, z, w instead of w, x, y, z": lambda q: relative_rotation(q[:, [3, 0, 1, 2]]),
     "looks like the inverse rotation, from the world to the body, or the gyroscope has the opposite sign": lambda q: (
-        tick_rotations(q * CONJUGATE)
+        relative_rotation(q * CONJUGATE)
     ),
 }
 """What may be wrong with a quaternion, and how it turns if that is so."""
@@ -70,7 +61,7 @@ def attitude_consistency(view: TrackView) -> Iterator[Finding]:
 
 def _gyroscope_findings(view: TrackView, quat: str, gyro: str, quats: Sequence[np.ndarray]) -> Iterator[Finding]:
     """Attitude against gyroscope."""
-    seen, rates = [tick_rotations(q) / view.tick for q in quats], tick_midpoints(view.values(gyro))
+    seen, rates = [relative_rotation(q) / view.tick for q in quats], tick_midpoints(view.values(gyro))
     now = vector_correlation(list(zip(seen, rates, strict=True)), view.tick)
     for text, reading in QUATERNION_MISREADINGS.items():
         other = [reading(q) / view.tick for q in quats]
@@ -104,7 +95,7 @@ def _velocity_frame_findings(view: TrackView, position: str, velocity: str, quat
 
 def _accelerometer_findings(view: TrackView, quat: str, accel: str, quats: Sequence[np.ndarray] | None) -> Iterator[Finding]:
     """Accelerometer against gravity, and against the attitude where that can be trusted."""
-    g, values = float(STANDARD_GRAVITY), view.values(accel)
+    g, values = STANDARD_GRAVITY, view.values(accel)
     sizes = np.linalg.norm(np.concatenate(values), axis=1)
     if not np.isfinite(sizes).any():
         return

@@ -28,6 +28,7 @@ from isthmus.real2sim.prepare.checks.matching import (
     mismatches,
     swapped_columns,
 )
+from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.kinematics import (
     UNIT_FACTOR_TOLERANCE,
     PositionVelocityPair,
@@ -36,7 +37,6 @@ from isthmus.real2sim.prepare.kinematics import (
 )
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.real2sim.residual.residual import Components
 from isthmus.sim.robot import Robot
 
 MAX_SIZE_RATIO = 1.6
@@ -241,7 +241,7 @@ def _target_findings(view: TrackView, consistent_joints: set[str], refused: set[
             continue
         if (
             verdict.kind == "sign"
-            and view.robot.feet
+            and view.robot.morphology.feet
             and labels <= consistent_joints
             and not _at_mirrored_target(view, verdict.columns)
         ):

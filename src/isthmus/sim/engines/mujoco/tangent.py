@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import mujoco
+from isthmus.core.geometry import rotate_by_vector
 
 _FREE, _BALL = int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_BALL)
 _SCALAR = (int(mujoco.mjtJoint.mjJNT_HINGE), int(mujoco.mjtJoint.mjJNT_SLIDE))
@@ -34,20 +35,8 @@ def integrate(model: mujoco.MjModel, qpos: np.ndarray, step: np.ndarray) -> np.n
         if kind == _FREE:
             out[:, q : q + 3] += step[:, v : v + 3]
             q, v = q + 3, v + 3
-        out[:, q : q + 4] = _rotate_by_vector(out[:, q : q + 4], step[:, v : v + 3])
+        out[:, q : q + 4] = rotate_by_vector(out[:, q : q + 4], step[:, v : v + 3])
     return out
-
-
-def _rotate_by_vector(quat: np.ndarray, rotation_vector: np.ndarray) -> np.ndarray:
-    """quat · exp(turn): turned about the body's own axes."""
-    angle = np.linalg.norm(rotation_vector, axis=1, keepdims=True)
-    half = 0.5 * angle
-    scalar, vector = np.cos(half), rotation_vector * 0.5 * np.sinc(half / np.pi)
-    w, v = quat[:, :1], quat[:, 1:]
-    out = np.concatenate(
-        [w * scalar - (v * vector).sum(1, keepdims=True), w * vector + scalar * v + np.cross(v, vector)], axis=1
-    )
-    return out / np.linalg.norm(out, axis=1, keepdims=True)
 
 
 def rate_is_velocity(model: mujoco.MjModel, column: int) -> bool:
