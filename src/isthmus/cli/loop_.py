@@ -73,8 +73,7 @@ def run(args: Args) -> int:
         from isthmus.core.files import atomic_write
 
         atomic_write(folder / SHIPPED_REALITY, shipped.read_bytes())
-    watch = LoopProgress(args.json, settings)
-    with render.show_total_remaining(watch.remaining_seconds):
+    with LoopProgress(args.json, settings) as watch, render.show_total_remaining(watch.remaining_seconds):
         found = loop(args.task, out=folder, **options, observer=watch)
     found = replace(found, truth=_revealed_truth(link, robot))
     with render.progress_bar("writing the report") as bar:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import ExitStack
 
 from isthmus.cli import render
-from isthmus.core.progress import Progress, silent
+from isthmus.core.progress import Progress
 from isthmus.pipeline.budgets import task_budget
 from isthmus.pipeline.command_line import command_line, shell_text
 from isthmus.pipeline.journal import Call, CallRecord
@@ -22,6 +23,13 @@ class LoopProgress:
         self.quiet, self.settings = quiet, settings
         self.finished: list[tuple[str, float]] = []
         self.name, self.start = "", 0.0
+        self.bar = ExitStack()
+
+    def __enter__(self) -> LoopProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.close()
 
     def remaining_seconds(self, own: float | None = None) -> float | None:
         """Seconds that the loop may still take, from what the call at work says it still needs."""
@@ -33,9 +41,11 @@ class LoopProgress:
         note = f"about {render.format_duration(more)} left in all" if more else expected_duration(self.settings)
         self._print_line(f"{number:>2}  {call.purpose}  ({note})", "bold")
         self._print_line(f"    {shell_text(['isthmus', *command_line(call.verb, call.arguments)])}", "dim")
-        return silent
+        bar = self.bar.enter_context(render.deferred_progress_bar(call.purpose))
+        return lambda fraction, note="", /: bar(fraction, note)
 
     def ended(self, number: int, record: CallRecord, replayed: bool) -> None:
+        self.bar.close()
         self.finished.append((record.call.name, record.seconds))
         text = f"failed: {record.failure}" if record.failure else describe_call(record)
         found = ", ".join(
