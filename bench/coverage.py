@@ -34,7 +34,7 @@ from isthmus.learn import runs
 from isthmus.real2sim.identify.excitation_signals import CommandSteps, Driver, Multisine
 from isthmus.real2sim.identify.fit import Fit
 from isthmus.real2sim.identify.global_restart import RestartPolicy, fit_with_restart, unexplained_noise_ratio
-from isthmus.real2sim.identify.identify import PosteriorKind, prepare_segments
+from isthmus.real2sim.identify.identification import PosteriorKind, prepare_segments
 from isthmus.real2sim.identify.posterior_samples import sample_posterior
 from isthmus.robots import get_robot
 from isthmus.robots.crazyflie import HOME_HEIGHT, HOVER_THRUST, MOTORS, ROTOR_POSITION_SIGNS, YAW_MOMENT_SIGNS

@@ -45,6 +45,7 @@ from isthmus.real2sim.diagnose.verdict import (
     rank_causes,
 )
 from isthmus.real2sim.prepare.checks.recording_checks import check
+from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.sim.reality import Reality, VirtualRobot
 from isthmus.sim.reality.hidden import hidden
 from isthmus.sim.reality.simulation import PACKET_PERIOD
@@ -145,7 +146,9 @@ def show(case: Case, threads: int) -> None:
     try:
         episodes = [read_episode(case.recording)]
         findings = check(task.robot, episodes)
-        found = gather_evidence(task.robot, controller, episodes, task.robot.prior, findings, threads).to_dict()
+        found = gather_evidence(
+            prepare(task.robot, episodes, findings=findings), controller, task.robot.prior, threads
+        ).to_dict()
     except (BadInput, np.linalg.LinAlgError) as error:
         found = {"error": str(error)}
     case.evidence.parent.mkdir(parents=True, exist_ok=True)

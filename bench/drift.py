@@ -33,7 +33,8 @@ from isthmus.real2sim.drift.score_statistics import (
     score_recordings,
 )
 from isthmus.real2sim.identify.fit import fit, noise_by_signal, posterior_belief
-from isthmus.real2sim.identify.identify import prepare_segments
+from isthmus.real2sim.identify.identification import prepare_segments
+from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulate_recording import random_multisine, record_targets
@@ -72,7 +73,7 @@ def rows(name: str, seed: int) -> Iterator[dict[str, Any]]:
     found = fit(parts.robot, parts.train, robot.prior, parts.noise_floor, rounds=2, threads=1)
     belief, left = posterior_belief(robot, found, robot.prior), noise_by_signal(robot, found.noise)
     base = _recorded(robot, e, range(BEFORE + AFTER))
-    unit = drift_inputs(robot, base, belief, robot.prior, threads=1, unexplained_noise=left)
+    unit = drift_inputs(prepare(robot, base), belief, robot.prior, threads=1, unexplained_noise=left)
     began = time.perf_counter()
     said, scores = recording_information(unit), score_recordings(unit)
     spent = (time.perf_counter() - began) / len(base)
@@ -125,7 +126,9 @@ def _changed(robot, e, belief, unit, before, said, what: str, shape: str, by: fl
         moved = e.copy()
         moved[i] = np.clip(e[i] + by * (1 if shape == "jump" else k + 1), robot.space.low[i], robot.space.high[i])
         later += _recorded(robot, moved, range(500 + k, 501 + k))
-    new = replace(drift_inputs(robot, later, belief, robot.prior, horizon_seconds=unit.ahead, threads=1), noise=unit.noise)
+    new = replace(
+        drift_inputs(prepare(robot, later), belief, robot.prior, horizon_seconds=unit.ahead, threads=1), noise=unit.noise
+    )
     whole = replace(unit, segments=unit.segments[:BEFORE] + new.segments)
     scores = _joined(before, score_recordings(new))
     tests, threshold = parameter_change_evidence(whole, scores, said, 1.0)

@@ -28,7 +28,7 @@ from isthmus.core.errors import BadInput
 from isthmus.real2sim.identify.excitation import Experiment, ExperimentEvaluator, excite
 from isthmus.real2sim.identify.excitation_signals import Multisine
 from isthmus.real2sim.identify.fit import Fit, fit
-from isthmus.real2sim.identify.identify import prepare_segments
+from isthmus.real2sim.identify.identification import prepare_segments
 from isthmus.real2sim.residual.prior import GaussianPrior
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot

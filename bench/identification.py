@@ -32,7 +32,7 @@ from isthmus.real2sim.identify.fit import fit
 from isthmus.real2sim.residual import gauss_newton, normal_equations
 from isthmus.real2sim.residual.prior import GaussianPrior
 from isthmus.real2sim.residual.residual import ParameterResidual
-from isthmus.sim.simulation import Simulation
+from isthmus.sim.engines.batch.engine import BatchEngine
 
 PROBLEMS = {"pendulum": planted.pendulum, "legs": planted.legs}
 TOLERANCE = 0.01
@@ -79,7 +79,7 @@ class Run:
 def ours(problem: Problem, known: bool, threads: int) -> Run:
     """Gauss-Newton alone: no prior, and the noise given."""
     work = Work()
-    with mock.patch.object(Simulation, "_step_batch", work.timed(Simulation._step_batch)):
+    with mock.patch.object(BatchEngine, "step", work.timed(BatchEngine.step)):
         residual = Counted(problem, known, threads, work)
         z = residual.space.unconstrained(problem.start)
         flat = GaussianPrior(residual.space, z, FLAT * np.eye(len(z)))
@@ -97,7 +97,7 @@ def ours(problem: Problem, known: bool, threads: int) -> Run:
 def whole(problem: Problem, threads: int) -> Run:
     """All that `isthmus identify` does with segments: a prior, the noise found as well, and the information."""
     work = Work()
-    with mock.patch.object(Simulation, "_step_batch", work.timed(Simulation._step_batch)):
+    with mock.patch.object(BatchEngine, "step", work.timed(BatchEngine.step)):
         found = fit(
             problem.robot, problem.guessed, problem.robot.prior, 2 * problem.noise, start=problem.start, threads=threads
         )

@@ -29,7 +29,7 @@ from isthmus.data.episode import Episode
 from isthmus.data.mcap.reader import read_episode
 from isthmus.data.mcap.writer import write_episode
 from isthmus.real2sim.identify.excitation_signals import Driver, Multisine
-from isthmus.real2sim.identify.identify import prepare_segments
+from isthmus.real2sim.identify.identification import prepare_segments
 from isthmus.real2sim.prepare.segments import Segments
 from isthmus.real2sim.residual.estimators import needs_observer
 from isthmus.real2sim.residual.prediction_errors import prediction_errors

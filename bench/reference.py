@@ -42,7 +42,12 @@ ENVIRONMENT = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", 
 
 WORDS: dict[str, str] = {"evaluate": "eval", "diagnose": "gap", "drift": "watch"}
 """Words of the commands below for which the code has others: verbs, options, values."""
-RENAMED_KEYS: dict[str, str] = {}
+RENAMED_KEYS: dict[str, str] = {
+    # identify
+    r"^result\.followed$": "result.uses_observer",
+    r"^result\.search\.left\b": "result.search.unexplained_noise",
+    r"^result\.promised\b": "result.expected",
+}
 """Patterns of paths in recorded results, and what the code says now: {r"\\bp$": "probability"}. Applied in this order."""
 RENAMED_VALUES: dict[str, str] = {}
 """The same for whole values that are names, such as a cause."""

@@ -63,11 +63,11 @@ WRITTEN = [
 @pytest.mark.parametrize("place", ["note.txt/x", "taken"])
 @pytest.mark.parametrize("argv", WRITTEN, ids=lambda a: a[0])
 def test_what_cannot_be_written_is_known_before_the_work(there, monkeypatch, capsys, argv, place):
-    def work(what):
+    def work(*_):
         raise AssertionError("the work was begun")
 
     monkeypatch.chdir(there)
-    monkeypatch.setattr(render, "progress_bar", work)
+    monkeypatch.setattr(render.ProgressBar, "update", work)
     out = argv[-1].format(place)
     if place == "taken":
         (there / out).mkdir(exist_ok=True)

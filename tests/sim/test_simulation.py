@@ -39,7 +39,7 @@ def numbers_of(engine: Simulation, world: int) -> dict[str, np.ndarray]:
     views = {
         f"view {k}": engine.userdata[k][world].copy() for k in engine.userdata if k.startswith("motor.") or k.endswith("_delay")
     }
-    return model_numbers(engine.batch.get_model(world)) | arrays | views
+    return model_numbers(engine.engine.get_model(world)) | arrays | views
 
 
 def assert_same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> None:
@@ -79,7 +79,7 @@ def test_applying_nominal_restores_the_model_bit_for_bit(engine):
     engine.apply(np.tile(engine.robot.space.nominal, (N, 1)), engine.all_ids)
     assert_same(numbers_of(engine, 1), before)
     ours = ("numeric", "name", "names_map")
-    assert_same(model_numbers(engine.batch.get_model(1), ours), model_numbers(engine.robot.model, ours))
+    assert_same(model_numbers(engine.engine.get_model(1), ours), model_numbers(engine.robot.model, ours))
 
 
 def test_applying_to_some_worlds_leaves_the_others_alone(engine):
@@ -144,7 +144,7 @@ def test_the_bodies_of_the_physics_follow_their_numbers(task):
     engine, nominal = env.sim, task.robot.model
     arrays = engine.binding.arrays
     density, payload = arrays["inertia.mass"], arrays["inertia.payload"]
-    mass, com = engine.batch.expand("body_mass"), engine.batch.expand("body_ipos")
+    mass, com = engine.engine.field("body_mass"), engine.engine.field("body_ipos")
     assert np.allclose(mass, density * nominal.body_mass + payload, rtol=1e-12)
     own = (density * nominal.body_mass)[..., None] * (nominal.body_ipos + arrays["inertia.com"].reshape(200, -1, 3))
     assert np.allclose(mass[..., None] * com, own + payload[..., None] * np.array(task.robot.morphology.payload.at), atol=1e-12)
@@ -190,7 +190,7 @@ def test_worlds_in_the_batch_equal_worlds_stepped_alone_bit_for_bit(engine, targ
     robot, rng = engine.robot, fresh(engine, 2)
     engine.apply(robot.prior.sample(rng, N), engine.all_ids)
     engine.reset(engine.all_ids)
-    alone = [(engine.batch.get_model(i), engine.batch.get_data(i)) for i in range(N)]
+    alone = [(engine.engine.get_model(i), engine.engine.get_data(i)) for i in range(N)]
     for tick in range(8):
         force = rng.uniform(-1, 1, engine.xfrc_applied.shape) * (tick % 2) * 0.01
         engine.xfrc_applied[:] = force
@@ -206,7 +206,7 @@ def test_worlds_in_the_batch_equal_worlds_stepped_alone_bit_for_bit(engine, targ
                 mujoco.mj_step(model, data)
             assert np.array_equal(data.qpos, engine.qpos[i])
             assert np.array_equal(data.qvel, engine.qvel[i])
-            assert np.array_equal(data.userdata, engine.batch.bind("userdata")[i])
+            assert np.array_equal(data.userdata, engine.engine.array("userdata")[i])
             assert data.time == engine.time[i]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from isthmus.data.contract import Contract, Safety, Signal
+from isthmus.sim.engines.engine import DEFAULT_ENGINE, EngineFactory
 from isthmus.sim.morphology import Morphology, Root
 from isthmus.sim.reality import Reality, RealSimulation
 from isthmus.sim.reality.simulation import PACKET_PERIOD
@@ -32,10 +33,15 @@ def wheel(drive: str = "effort", spring: float = 0.0, **motors) -> Robot:
 
 
 def real(
-    robot: Robot, params: dict | None = None, n: int = 1, native_motor_law: bool = True, tick: float = PACKET_PERIOD, **law
+    robot: Robot,
+    params: dict | None = None,
+    n: int = 1,
+    engine: str | EngineFactory = DEFAULT_ENGINE,
+    tick: float = PACKET_PERIOD,
+    **law,
 ) -> RealSimulation:
     reality = Reality.from_dict({"robot": robot.name, "params": params or {}, "unmodelled": law})
-    return RealSimulation(robot, reality, n, threads=1, native_motor_law=native_motor_law, tick=tick)
+    return RealSimulation(robot, reality, n, threads=1, engine=engine, tick=tick)
 
 
 def run(engine: Simulation, target, seconds: float) -> np.ndarray:

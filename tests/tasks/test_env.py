@@ -280,7 +280,7 @@ def test_saved_state_is_plain_arrays(task):
     for name, value in env.state().items():
         assert isinstance(value, np.ndarray), name
         assert value.dtype != object, name
-    assert not any(np.shares_memory(v, env.sim.batch.state) for v in env.state().values())
+    assert not any(np.shares_memory(v, env.sim.engine.batch.state) for v in env.state().values())
 
 
 # Curriculum ------------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_vary_keeps_any_body_possible():
 def test_every_world_of_the_prior_has_possible_bodies(robot):
     engine = Simulation(robot, 128)
     engine.apply(robot.prior.sample(np.random.default_rng(0), 128), engine.all_ids)
-    values = [engine.batch.expand(f)[:, 1:] for f in FIELDS]
+    values = [engine.engine.field(f)[:, 1:] for f in FIELDS]
     assert (smallest(values) > 0).all()
 
 
@@ -126,7 +126,7 @@ def test_a_changed_world_is_the_model_compiled_with_those_bodies(robot):
     engine.apply(np.where(inertial, robot.prior.sample(np.random.default_rng(4), 3), robot.space.nominal), engine.all_ids)
     rng = np.random.default_rng(5)
     for world in range(3):
-        ours = engine.batch.get_model(world)
+        ours = engine.engine.get_model(world)
         spec = robot.spec()
         for i in range(1, ours.nbody):
             body = spec.body(ours.body(i).name)

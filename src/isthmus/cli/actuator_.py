@@ -103,7 +103,7 @@ def _fit_measured_torques(args: Args, robot: Robot) -> tuple[MotorIdentification
 
 def _fit_from_motion(args: Args, robot: Robot, old: Twin | None) -> tuple[MotorIdentification, list[str], list]:
     from isthmus.data.mcap.reader import read_episode
-    from isthmus.real2sim.identify.identify import prepare_segments
+    from isthmus.real2sim.identify.identification import prepare_segments
     from isthmus.real2sim.identify.motor_identification import fit_to_motion
     from isthmus.real2sim.identify.motor_laws import MOTOR_LAW_TERMS
     from isthmus.robots import get_robot

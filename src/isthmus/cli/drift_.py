@@ -63,7 +63,7 @@ def run(args: Args) -> int:
     from isthmus.data.mcap.reader import read_episode
     from isthmus.real2sim.drift.drift import drift
     from isthmus.real2sim.drift.score_statistics import drift_inputs
-    from isthmus.real2sim.prepare.checks.recording_checks import clean_episodes
+    from isthmus.real2sim.prepare.prepare import prepare
     from isthmus.robots import get_robot
     from isthmus.robots.twin import Twin, is_twin
 
@@ -84,15 +84,12 @@ def run(args: Args) -> int:
     fitted = set(twin.history[-1].get("recordings", ())) if twin.history else set()
     own = [i for i, e in enumerate(episodes) if e.hash in fitted]
     with render.progress_bar(f"watching {robot.name}") as bar:
-        clean = clean_episodes(episodes, findings)
         unit = drift_inputs(
-            robot,
-            clean,
+            prepare(robot, episodes, files, findings),
             twin.belief,
             usual.prior,
             args.only,
             args.horizon,
-            files=files,
             unexplained_noise=twin.unexplained_noise,
         )
         found = drift(unit, args.alarms, args.baseline, own, report=lambda share: bar.update(min(share, 0.99)))

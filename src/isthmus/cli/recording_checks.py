@@ -11,6 +11,7 @@ from isthmus.cli import render
 if TYPE_CHECKING:
     from isthmus.data.checks.findings import Finding
     from isthmus.data.episode import Episode
+    from isthmus.real2sim.result_parts import FindingRecord
     from isthmus.sim.robot import Robot
 
 
@@ -30,3 +31,9 @@ def check_recordings(
     for finding in () if quiet else findings:
         render.print_line(f"{'suspect' if finding.refused else 'note'}: {finding}")
     return findings
+
+
+def print_findings(findings: Sequence[FindingRecord]) -> None:
+    """One line for each fault of a recording."""
+    for finding in findings:
+        render.print_line(f"{'suspect' if finding.refused else 'note'}: {finding}")

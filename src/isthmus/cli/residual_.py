@@ -20,7 +20,7 @@ from isthmus.core.errors import BadInput, unknown_name
 from isthmus.core.files import check_writable
 
 if TYPE_CHECKING:
-    from isthmus.real2sim.identify.identify import PreparedSegments
+    from isthmus.real2sim.identify.identification import PreparedSegments
     from isthmus.real2sim.residual.prediction_errors import PredictionErrors
     from isthmus.sim.robot import Robot
     from isthmus.world import Belief
@@ -72,7 +72,7 @@ class _LearnedStage:
 
 def run(args: Args) -> int:
     from isthmus.data.mcap.reader import read_episode
-    from isthmus.real2sim.identify.identify import prepare_segments
+    from isthmus.real2sim.identify.identification import prepare_segments
     from isthmus.robots import get_robot
     from isthmus.robots.twin import Twin
     from isthmus.world import belief_on_space

@@ -49,6 +49,7 @@ ROBOT_NAME_HELP = (
 
 
 def get_robot(name: str) -> Robot:
+    """The robot of a name in `isthmus list`, `menagerie:NAME`, a model or config file; `held:` before it fixes its base."""
     if name.startswith(HELD_PREFIX):
         return fixed_base(get_robot(name.removeprefix(HELD_PREFIX)))
     if name in ROBOTS:

@@ -15,12 +15,11 @@ from collections.abc import Callable
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch, SimulationError
 
 from isthmus.core.errors import BadInput
 from isthmus.core.geometry import rotate_inverse
 from isthmus.sim import parameter_binding
-from isthmus.sim.engines.batch import control_callback
+from isthmus.sim.engines.engine import DEFAULT_ENGINE, STATE_ARRAYS, EngineFactory, get_engine
 from isthmus.sim.indexing import (
     DrivenJoints,
     SignalSources,
@@ -54,11 +53,11 @@ class Simulation:
         n: int,
         threads: int = 0,
         edit: Callable[[mujoco.MjSpec], None] | None = None,
-        native_motor_law: bool = True,
+        engine: str | EngineFactory = DEFAULT_ENGINE,
     ):
         """n worlds on `threads` threads (0: all). `edit` may change the model, for example put terrain into it.
 
-        `compiled` asks for the motor law in C; without it, or without a C compiler, it runs in NumPy.
+        `engine` is the name of an engine, or a factory: see `engines/engine.py`.
         """
         if n < 1:
             raise BadInput(f"an engine needs at least one world, not {n}.")
@@ -90,23 +89,25 @@ class Simulation:
         self._reads_model_sensors = any(array == "sensordata" for array, _, _ in self._signal_sources)
         self.driven_joints = None if joints is None else (as_slice(joints[0]), as_slice(joints[1]))
         """Columns of qpos and qvel of the joints behind the targets, if they are joints; of rotors, if a gear parts the two."""
-        self.native_motor_law = native_motor_law and control_callback.install_control_callback() is not None
+        make_engine = get_engine(engine)
+        self.runs_motor_law = make_engine.runs_motor_law
+        """Whether the engine runs the motor law within its step; else it runs in NumPy between steps."""
         self._allocate_userdata(spec, sources, joints)
         self.model = compile_spec(spec, robot.name)
 
-        self.batch = Batch(self.model, n, nthread=threads)
-        self.qpos, self.qvel = self.batch.bind("qpos"), self.batch.bind("qvel")
-        self.qacc = self.batch.bind("qacc_warmstart")
+        self.engine = make_engine(self.model, n, threads)
+        self.qpos, self.qvel = self.engine.array("qpos"), self.engine.array("qvel")
+        self.qacc = self.engine.array("qacc_warmstart")
         """Acceleration in the last physics step; MuJoCo keeps it to start its solver."""
-        self.ctrl, self.xfrc_applied = self.batch.bind("ctrl"), self.batch.bind("xfrc_applied")
-        self._qfrc_applied = self.batch.bind("qfrc_applied")
-        self.time = self.batch.bind("time").reshape(n)
-        self._batch_sensordata = self.batch.bind("sensordata") if self.model.nsensordata else np.zeros((n, 0))
-        self.sensordata = self._batch_sensordata.copy() if self._reads_model_sensors else self._batch_sensordata
+        self.ctrl, self.xfrc_applied = self.engine.array("ctrl"), self.engine.array("xfrc_applied")
+        self._qfrc_applied = self.engine.array("qfrc_applied")
+        self.time = self.engine.array("time")
+        self._engine_sensordata = self.engine.array("sensordata")
+        self.sensordata = self._engine_sensordata.copy() if self._reads_model_sensors else self._engine_sensordata
         """What the model's own sensors felt in the last physics step; a row of its own where signals are made of it."""
-        self._checkpoint_arrays = {name: self.batch.bind(name) for name in _CHECKPOINT_ARRAYS}
+        self._checkpoint_arrays = {name: self.engine.array(name) for name in STATE_ARRAYS}
         self._checkpoint_arrays |= {"sensordata": self.sensordata} if self._reads_model_sensors else {}
-        self.userdata = self.layout.views(self.batch.bind("userdata"))
+        self.userdata = self.layout.views(self.engine.array("userdata"))
         self._motor_fields = {f: self.userdata[f"motor.{f}"] for f in MOTOR_LAW_FIELDS}
         self._motor_state = {f: self.userdata[f"state.{f}"] for f in userdata_layout.MOTOR_STATE_FIELDS}
         self._target_limits = (np.array(target.low or [-np.inf]), np.array(target.high or [np.inf]))
@@ -121,7 +122,7 @@ class Simulation:
     def _allocate_userdata(self, spec: mujoco.MjSpec, sources: SignalSources, joints: DrivenJoints) -> None:
         """Make room for what motors and sensors remember, and tell the motor law in C where all of it is."""
         spec.nuserdata = self.layout.size
-        if self.native_motor_law:
+        if self.runs_motor_law:
             q, v = joints or ([0] * self.layout.motor_count, [0] * self.layout.motor_count)
             flags = self.motor_law.flags | (joints is not None) * 16
             numbers = self.layout.native_table(self.motor_law.drive, flags, q, v, sources, self.learned_forces.native_table())
@@ -161,12 +162,12 @@ class Simulation:
         for name in self._varied_arrays - set(nominal):
             source = self.model.opt if name.startswith("opt.") else self.model
             nominal[name] = np.array(getattr(source, name.removeprefix("opt.")), dtype=float).ravel()
-            arrays[name] = self.batch.expand(name).reshape(n, -1)
+            arrays[name] = self.engine.field(name).reshape(n, -1)
         if self.motor_law.rotor_inertia_from_armature and "dof_armature" not in self._varied_arrays:
-            self._hand_over_armature(self.batch.expand("dof_armature").reshape(n, -1), self.all_ids)
+            self._hand_over_armature(self.engine.field("dof_armature").reshape(n, -1), self.all_ids)
         self._inertial_fields = parameter_binding.InertialFields(self._writes, self.model, self.robot)
         if self._inertial_fields:
-            self._inertial_arrays = {f: self.batch.expand(f) for f in self._inertial_fields.BODY_FIELDS}
+            self._inertial_arrays = {f: self.engine.field(f) for f in self._inertial_fields.BODY_FIELDS}
         inputs = set(mujoco.MjModel._setconst_inputs) | {"opt.gravity", "opt.timestep"}
         self._needs_set_const = bool(self._inertial_fields) or bool(self._varied_arrays & inputs)
         return parameter_binding.Binding(self._writes, arrays, nominal)
@@ -181,7 +182,7 @@ class Simulation:
         if self._inertial_fields:
             self._inertial_fields.apply(self.binding.arrays, self._inertial_arrays, ids)
         if self._needs_set_const:
-            self.batch.set_const(ids)
+            self.engine.set_const(ids)
         self.apply_ground(ids)
         self._write_motor_fields(ids)
 
@@ -222,7 +223,7 @@ class Simulation:
         Where encoders are on rotors of their own, qpos is what they show, and links are as far off as motors push them.
         `sent`, (k, past, m), are the targets that were sent before, newest first; by default the one that holds home.
         """
-        self.batch.reset(ids, stage=int(mujoco.mjtStage.mjSTAGE_NONE))
+        self.engine.reset(ids)
         self.qpos[ids] = np.array(self.robot.home) if qpos is None else qpos
         self.qvel[ids] = 0.0 if qvel is None else qvel
         self._write_motor_fields(ids)
@@ -234,7 +235,7 @@ class Simulation:
             self._initialize_rotors(ids)
         self.userdata["memory"][ids] = self._motor_memory_entry(ids)[:, None]
         self.apply_force(np.zeros((len(ids), self.model.nv)), ids)
-        self.batch.forward(ids)
+        self.engine.forward(ids)
         self._copy_sensordata(ids)
         self.userdata["last"][ids] = -1.0
         self.userdata["ring"][ids] = self._true_signals(ids)[:, None]
@@ -328,17 +329,17 @@ class Simulation:
 
     def _step_tick(self) -> None:
         """The physics steps of one tick."""
-        if self.native_motor_law and not self._reads_model_sensors:
-            self._step_batch(self.robot.substeps)
+        if self.runs_motor_law and not self._reads_model_sensors:
+            self._advance(self.robot.substeps)
         else:
             for s in range(self.robot.substeps):
                 self._substep(s)
 
     def _substep(self, s: int) -> None:
         """Physics step number s of a tick, with its motors."""
-        if self._reads_model_sensors or not self.native_motor_law:  # sensors of the model's own are only seen between calls
+        if self._reads_model_sensors or not self.runs_motor_law:  # sensors of the model's own are only seen between calls
             self._record_signals()
-        if not self.native_motor_law:
+        if not self.runs_motor_law:
             u = target_in_force(self.userdata["targets"], self.userdata["action_delay"], s, self.robot.substeps, self.dt)
             q = qd = qdd = None
             if self.driven_joints is not None:
@@ -350,7 +351,7 @@ class Simulation:
             self.ctrl[:] = self.motor_law.torque(self._motor_fields, self._motor_state, u, q, qd, qdd)
             if self.learned_forces:
                 self._apply_learned_forces(u, q, qd)
-        self._step_batch(1)
+        self._advance(1)
 
     def _apply_learned_forces(self, u: np.ndarray, q: np.ndarray | None, qd: np.ndarray | None) -> None:
         """Learned forces, on top of those that were asked for."""
@@ -362,16 +363,13 @@ class Simulation:
         columns = slice(None) if self.driven_joints is None else self.driven_joints[1]
         self.learned_forces.add(self._qfrc_applied, self.qpos, self.qvel, self.ctrl, memory, now, columns)
 
-    def _step_batch(self, steps: int) -> None:
-        try:
-            self.batch.step(nstep=steps)
-        except SimulationError:
-            self.diverged |= np.asarray(self.batch.status) != 0
+    def _advance(self, steps: int) -> None:
+        self.diverged |= self.engine.step(steps)
         self._copy_sensordata(slice(None))
 
     def _copy_sensordata(self, ids: np.ndarray | slice) -> None:
         if self._reads_model_sensors:
-            self.sensordata[ids] = self._batch_sensordata[ids]
+            self.sensordata[ids] = self._engine_sensordata[ids]
 
     # Signals --------------------------------------------------------------------------------------------------
 
@@ -429,6 +427,3 @@ class Simulation:
             if state[name].shape != here.shape:
                 raise BadInput(f"the saved state {name!r} has shape {state[name].shape}, not {here.shape}.")
             here[:] = state[name]
-
-
-_CHECKPOINT_ARRAYS = ("time", "qpos", "qvel", "act", "qacc_warmstart", "ctrl", "qfrc_applied", "xfrc_applied", "userdata")

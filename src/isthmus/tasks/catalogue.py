@@ -20,6 +20,7 @@ TASKS: dict[str, Callable[[], Task]] = {
 
 
 def get_task(name: str) -> Task:
+    """The task of a name, ROBOT/SKILL, as in `isthmus list`."""
     if name in TASKS:
         return TASKS[name]()
     raise unknown_name("task", name, TASKS)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from isthmus.core.errors import BadInput
 from isthmus.core.geometry import rotate_inverse
+from isthmus.sim.engines.engine import DEFAULT_ENGINE, EngineFactory
 from isthmus.sim.indexing import driven_link_columns
 from isthmus.sim.physics.blow_up import BlowUpRecorder
 from isthmus.sim.physics.disturbances import DisturbanceProcess
@@ -66,10 +67,11 @@ class Env:
         e: np.ndarray | None = None,
         reality: Reality | None = None,
         sampler: Sampler | None = None,
+        engine: str | EngineFactory = DEFAULT_ENGINE,
     ):
         """`belief` replaces the robot's prior; `e`, (n, d), fixes the worlds instead, one value each. With a `reality` all of
         them are that robot, missing physics, wiring and sensors included, and `e` gives them numbers of their own. A `sampler`
-        chooses the worlds in its own way.
+        chooses the worlds in its own way. `engine` is the physics engine: see `sim/engines/engine.py`.
 
         In training, commands change within an episode, first episodes have random lengths and the curriculum moves;
         in evaluation every episode is full length at the last level. Then the first episode of each world depends on the
@@ -81,7 +83,7 @@ class Env:
         robot = task.robot
         self.prior = belief if belief is not None else robot.prior
         self._fixed_e = e if e is not None or reality is None else np.tile(reality.e(robot), (n, 1))
-        self.sim = _build_engine(task, n, threads, reality)
+        self.sim = _build_simulation(task, n, threads, reality, engine)
         self.blow_up_recorder = BlowUpRecorder(self.sim, dump_folder)
         self.curriculum = Curriculum(task.levels, start=0 if training else len(task.levels) - 1)
         model = self.sim.model
@@ -404,7 +406,7 @@ _CHECKPOINTED_TENSORS = (
 _CHECKPOINTED_PARTS = ("curriculum", "sim", "disturbances", "sampler", "parameter_shifts")
 
 
-def _build_engine(task: Task, n: int, threads: int, reality: Reality | None) -> Simulation:
+def _build_simulation(task: Task, n: int, threads: int, reality: Reality | None, engine: str | EngineFactory) -> Simulation:
 
     def edit(spec: mujoco.MjSpec) -> None:
         add_missing_foot_sensors(spec, task.robot.morphology.feet)
@@ -412,5 +414,5 @@ def _build_engine(task: Task, n: int, threads: int, reality: Reality | None) -> 
             task.terrain.edit(spec)
 
     if reality is None:
-        return Simulation(task.robot, n, threads, edit)
-    return RealSimulation(task.robot, reality, n, threads, tick=1.0 / task.robot.contract.rate, edit=edit)
+        return Simulation(task.robot, n, threads, edit, engine)
+    return RealSimulation(task.robot, reality, n, threads, tick=1.0 / task.robot.contract.rate, edit=edit, engine=engine)

@@ -15,7 +15,7 @@ class FeetView:
     def __init__(self, engine: Simulation):
         self.engine, feet, model = engine, engine.robot.morphology.feet, engine.model
         self._sites = [model.site(foot.site).id for foot in feet]
-        self._site_positions = engine.batch.bind("site_xpos") if feet else np.zeros((engine.n, 0, 3))
+        self._site_positions = engine.engine.array("site_xpos") if feet else np.zeros((engine.n, 0, 3))
         self._contact_columns = np.array([_force_columns(model, foot) for foot in feet], dtype=int).reshape(-1, 3)
         """Columns of sensordata with the contact force on each foot, (feet, 3)."""
 

@@ -36,13 +36,16 @@ from isthmus.real2sim.diagnose.wiring_evidence import remapping_evidence, remapp
 from isthmus.real2sim.diagnose.wording import expected_gain, headline
 from isthmus.real2sim.measure.controller_replay import ControllerReplay, replay_controller
 from isthmus.real2sim.measure.measure import measure
+from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.real2sim.prepare.tracks import Track, to_tracks
+from isthmus.real2sim.residual.prior import free_parameters, gaussian_prior
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality
 from isthmus.sim.reality.simulation import RealSimulation
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulate_recording import random_multisine, record_engine, record_targets
 from isthmus.tasks.catalogue import get_task
+from isthmus.world.factors import Normal
 from support.recordings import following
 
 PENDULUM = get_robot("pendulum")
@@ -84,7 +87,7 @@ def verdict(controller, **tables) -> tuple[Verdict, Evidence]:
     """Of a pendulum that differs as the tables say, looked at once."""
     key = json.dumps(tables)
     if key not in KNOWN:
-        KNOWN[key] = gather_evidence(PENDULUM, controller, [real(controller, **tables)], PENDULUM.prior)
+        KNOWN[key] = gather_evidence(prepare(PENDULUM, [real(controller, **tables)], findings=()), controller, PENDULUM.prior)
     return rank_causes(KNOWN[key]), KNOWN[key]
 
 
@@ -241,7 +244,9 @@ def test_a_plainly_bad_network_is_the_verdict_whatever_else_there_is(player):
     episode = real(player, unmodelled={"backlash": 0.03})
     rules = np.zeros(len(episode.time))
     rules[::4] = RULE_BITS["dropped"]
-    found = gather_evidence(PENDULUM, player, [replace(episode, status={**episode.status, "rules": rules})], PENDULUM.prior)
+    found = gather_evidence(
+        prepare(PENDULUM, [replace(episode, status={**episode.status, "rules": rules})], findings=()), player, PENDULUM.prior
+    )
     assert found.link.is_clearly_bad
     assert not found.explanations
     said = rank_causes(found)
@@ -329,7 +334,7 @@ def test_evidence_keeps_the_best_of_every_cause(player):
 def test_a_signal_that_was_never_measured_is_no_cause(player):
     episode = real(player)
     blind = replace(episode, signals={**episode.signals, "joint_vel": np.full_like(episode.signals["joint_vel"], np.nan)})
-    found = gather_evidence(PENDULUM, player, [blind], PENDULUM.prior)
+    found = gather_evidence(prepare(PENDULUM, [blind], findings=()), player, PENDULUM.prior)
     assert np.isfinite([c.evidence for c in found.explanations]).all()
     assert rank_causes(found).cause == "nothing"
 
@@ -412,3 +417,12 @@ def test_numbers_inside_the_belief_explain_a_world_of_the_belief():
     nothing = at.laplace.explain().evidence
     assert max(at.laplace.explain(b).evidence - nothing for b in at.laplace.hypotheses) < 4.0
     assert at.laplace.explain(allow_outside=True).evidence - nothing < 4.0
+
+
+def test_a_twins_normal_belief_has_causes_too(player):
+    """A normal belief has no ends: nothing is outside of it, and everything else can still be the cause."""
+    prior = gaussian_prior(PENDULUM.prior, PENDULUM.space.subset(free_parameters(PENDULUM, PENDULUM.prior)))
+    normal = Normal(prior.space.names, tuple(prior.mean), tuple(map(tuple, np.diag(prior.std**2))))
+    found = gather_evidence(PENDULUM, player, [real(player, sensors={"joint_vel_scale": 1.2})], PENDULUM.prior.replace(normal))
+    assert rank_causes(found).cause == "sensor"
+    assert not [x for x in found.explanations if x.cause == "outside"]

@@ -14,7 +14,8 @@ from isthmus.real2sim.drift.change_detection import alarm_threshold, change_evid
 from isthmus.real2sim.drift.drift import drift
 from isthmus.real2sim.drift.score_statistics import drift_inputs
 from isthmus.real2sim.identify.fit import noise_by_signal, posterior_belief
-from isthmus.real2sim.identify.identify import identify
+from isthmus.real2sim.identify.identification import fit_recordings
+from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin
 from isthmus.sim.physics.unit_physics import UnitPhysics
@@ -113,7 +114,7 @@ def quiet(pendulum):
 
 
 def _watched(robot, belief, episodes, **options):
-    return drift(drift_inputs(robot, episodes, belief, robot.prior, threads=1), **options)
+    return drift(drift_inputs(prepare(robot, episodes), belief, robot.prior, threads=1), **options)
 
 
 @pytest.mark.slow
@@ -128,22 +129,22 @@ def test_no_alarm_without_a_change(pendulum, belief, quiet):
 def test_what_a_fit_left_is_no_change(pendulum, belief, quiet):
     """Sensors of a twin that lacks something are less noisy than what it leaves, and a watch goes by the latter."""
     left = {"joint_pos": 0.02, "joint_vel": 0.3}
-    assert drift_inputs(pendulum, quiet, belief, pendulum.prior, threads=1, unexplained_noise=left).noise == pytest.approx(
-        [0.02, 0.3]
-    )
+    assert drift_inputs(
+        prepare(pendulum, quiet), belief, pendulum.prior, threads=1, unexplained_noise=left
+    ).noise == pytest.approx([0.02, 0.3])
     fixed = belief.with_factors(Fixed("joint_pos_noise", 0.003))
-    assert drift_inputs(pendulum, quiet, fixed, pendulum.prior, threads=1).noise[0] == pytest.approx(0.003)
+    assert drift_inputs(prepare(pendulum, quiet), fixed, pendulum.prior, threads=1).noise[0] == pytest.approx(0.003)
 
 
 @pytest.mark.slow
 def test_a_twin_that_lacks_play_is_watched_without_alarms(pendulum):
     real = replace(pendulum, unit=UnitPhysics(motors={"backlash": (0.03,)}))
     drawn = [record_targets(real, real.space.vector(TRUE), random_multisine(real, 4.0, seed=i), seed=i) for i in range(14)]
-    found = identify(pendulum, drawn[:2], pendulum.prior, threads=1).fit
+    found = fit_recordings(pendulum, drawn[:2], pendulum.prior, threads=1).fit
     after, left = posterior_belief(pendulum, found, pendulum.prior), noise_by_signal(pendulum, found.noise)
     sensors = [after.median()[pendulum.space.index(f"{name}_noise")] for name in left]
     assert all(s < 0.7 * x for s, x in zip(sensors, left.values(), strict=True))
-    unit = drift_inputs(pendulum, drawn[2:], after, pendulum.prior, threads=1, unexplained_noise=left)
+    unit = drift_inputs(prepare(pendulum, drawn[2:]), after, pendulum.prior, threads=1, unexplained_noise=left)
     assert not drift(unit).changes
     assert not drift(unit, unchanged=5).changes
 

@@ -7,7 +7,7 @@ import pytest
 
 from isthmus.real2sim.identify.delay_covariance import delay_indices, limit_information
 from isthmus.real2sim.identify.fit import fit
-from isthmus.real2sim.identify.identify import prepare_segments
+from isthmus.real2sim.identify.identification import prepare_segments
 from isthmus.real2sim.residual.prior import GaussianPrior
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot

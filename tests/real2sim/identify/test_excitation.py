@@ -15,7 +15,7 @@ from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.real2sim.identify.excitation import ExperimentEvaluator, excite
 from isthmus.real2sim.identify.excitation_signals import CommandSteps, Multisine
 from isthmus.real2sim.identify.fit import fit
-from isthmus.real2sim.identify.identify import prepare_segments
+from isthmus.real2sim.identify.identification import prepare_segments
 from isthmus.robots import get_robot
 from isthmus.sim.simulate_recording import record_targets
 from isthmus.tasks.catalogue import get_task

@@ -14,7 +14,9 @@ from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
 from isthmus.data.mcap.writer import write_episode
 from isthmus.real2sim.identify.fit import fit, posterior_belief
-from isthmus.real2sim.identify.identify import identify
+from isthmus.real2sim.identify.identification import fit_recordings
+from isthmus.real2sim.identify.identify import IdentifyResult, identify, identify_twin
+from isthmus.real2sim.identify.predict import PredictionResult, predict
 from isthmus.real2sim.residual.gauss_newton import gauss_newton
 from isthmus.real2sim.residual.prior import free_parameters, gaussian_prior, noise_parameters
 from isthmus.real2sim.residual.residual import ParameterResidual
@@ -41,7 +43,7 @@ def swung(pendulum):
 
 @pytest.fixture(scope="module")
 def found(pendulum, swung):
-    return identify(pendulum, [swung[0]], pendulum.prior, threads=1)
+    return fit_recordings(pendulum, [swung[0]], pendulum.prior, threads=1)
 
 
 def test_no_world_explains_it_better_and_the_true_one_hardly_worse(pendulum, swung, found):
@@ -82,7 +84,7 @@ def test_what_only_shows_together_is_said(found):
 
 def test_standing_still_says_nothing_of_friction(pendulum):
     episode = record_targets(pendulum, pendulum.space.nominal, np.zeros((500, 1)), seed=1)
-    found = identify(pendulum, [episode], pendulum.prior, threads=1)
+    found = fit_recordings(pendulum, [episode], pendulum.prior, threads=1)
     for name in ("joint_friction", "joint_damping", "strength", "weight_mass"):
         assert any(name == d.parts[0][0] or name in dict(d.parts) for d in found.fit.undetermined_directions()), name
         before, after = pendulum.prior.interval(name, 0.9), found.fit.interval(name, 0.9)
@@ -92,7 +94,7 @@ def test_standing_still_says_nothing_of_friction(pendulum):
 @pytest.mark.slow
 def test_more_recordings_narrow_it_down(pendulum, swung, found):
     again = record_targets(pendulum, swung[1], random_multisine(pendulum, 5.0, seed=9), seed=9)
-    both = identify(pendulum, [swung[0], again], pendulum.prior, horizon_seconds=found.ahead, threads=1)
+    both = fit_recordings(pendulum, [swung[0], again], pendulum.prior, horizon_seconds=found.horizon_seconds, threads=1)
     assert np.linalg.slogdet(both.fit.covariance)[1] < np.linalg.slogdet(found.fit.covariance)[1]
 
 
@@ -152,19 +154,57 @@ def test_a_damaged_twin_and_one_of_another_robot_are_refused(pendulum, tmp_path)
         Twin.load(path).apply_to(get_robot("cartpole"), "a.twin")
 
 
-def test_from_a_recording_to_a_twin_by_the_command_line(pendulum, swung, tmp_path, capsys):
-    episode = swung[0].time_slice(0.0, 7.0)
-    write_episode(tmp_path / "swing.mcap", episode)
-    out = tmp_path / "desk.twin"
-    assert main(["identify", "pendulum", str(tmp_path / "swing.mcap"), "-o", str(out), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["twin_hash"] == Twin.load(out).hash
-    assert said["inputs"] == [episode.hash]
-    assert said["error"]["after"]["held_out"] < 1.3 < said["error"]["before"]["held_out"]
-    low, high = (said["parameters"]["encoder_offset"][end] for end in ("low", "high"))
-    assert low < swung[1][pendulum.space.index("encoder_offset")] < high
-    assert main(["identify", str(out), str(tmp_path / "swing.mcap"), "--only", "joint_damping", "--search", "never"]) == 0
+@pytest.fixture(scope="module")
+def desk(swung, tmp_path_factory):
+    """A twin's file, the episode it was fitted to, and the result."""
+    out, episode = tmp_path_factory.mktemp("desk") / "desk.twin", swung[0].time_slice(0.0, 7.0)
+    return out, episode, identify("pendulum", [episode], out)
+
+
+def test_from_a_recording_to_a_twin(pendulum, swung, desk):
+    out, episode, result = desk
+    assert result.twin_hash == Twin.load(out).hash
+    assert result.inputs == (episode.hash,)
+    assert result.error.after.held_out < 1.3 < result.error.before.held_out
+    found = result.parameters["encoder_offset"]
+    assert found.low < swung[1][pendulum.space.index("encoder_offset")] < found.high
+
+
+def test_a_result_survives_json(desk):
+    table = json.loads(json.dumps(desk[2].to_dict()))
+    assert IdentifyResult.from_dict(table) == desk[2]
+    assert table["kind"] == "identification"
+
+
+def test_a_twin_in_memory_is_that_of_the_file(pendulum, desk):
+    out, episode, _ = desk
+    given = {"only": ("joint_damping",), "search": "never", "horizon": 0.2}
+    by_file = identify(out, [episode], **given)
+    in_memory = identify_twin(Twin.load(out), [episode], threads=1, **given)
+    assert in_memory.result.parameters == by_file.parameters
+    assert in_memory.twin.history[-1]["error"] == by_file.to_dict()["error"]
+    assert in_memory.twin.belief.interval("joint_damping", 0.9) == pytest.approx(
+        (by_file.parameters["joint_damping"].low, by_file.parameters["joint_damping"].high)
+    )
+
+
+def test_a_twin_predicts_another_recording_better_than_the_prior_does(pendulum, swung, desk):
+    other = record_targets(pendulum, swung[1], random_multisine(pendulum, 5.0, seed=9), seed=9)
+    prior = Twin("pendulum", pendulum.model_hash, pendulum.prior)
+    after, before = (predict(twin, [other], horizon=1.0, threads=1) for twin in (desk[0], prior))
+    assert after.score.value < 1.3 < before.score.value
+    assert after.error < 1.3 < before.error
+    assert PredictionResult.from_dict(json.loads(json.dumps(after.to_dict()))) == after
+
+
+def test_the_command_prints_the_result(pendulum, desk, tmp_path, capsys):
+    out, episode, _ = desk
+    path = tmp_path / "swing.mcap"
+    write_episode(path, episode)
+    assert main(["identify", str(out), str(path), "--only", "joint_damping", "--search", "never", "--horizon", "0.2"]) == 0
     assert "joint_damping" in capsys.readouterr().out
+    assert main(["predict", str(out), str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kind"] == "prediction"
 
 
 @pytest.mark.parametrize(

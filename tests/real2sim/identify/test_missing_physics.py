@@ -12,7 +12,7 @@ from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
 from isthmus.data.mcap.writer import write_episode
 from isthmus.real2sim.identify.force_features import SAMPLES_PER_TICK, rollout_features, with_learned_force, zero_force
-from isthmus.real2sim.identify.identify import prepare_segments
+from isthmus.real2sim.identify.identification import prepare_segments
 from isthmus.real2sim.identify.learned_force import learn_force
 from isthmus.real2sim.residual.prediction_errors import prediction_errors
 from isthmus.real2sim.residual.residual import ParameterResidual

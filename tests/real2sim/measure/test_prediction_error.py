@@ -16,7 +16,6 @@ from isthmus.data.contract import AffineFeedback
 from isthmus.data.mcap.writer import read_episode, write_episode
 from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.real2sim.measure.bootstrap import block_bootstrap_indices, bootstrap_interval
-from isthmus.real2sim.measure.closed_loop import in_control
 from isthmus.real2sim.measure.measure import check_recorded_with
 from isthmus.real2sim.measure.prediction_error import (
     HORIZON_SECONDS,
@@ -31,7 +30,7 @@ from isthmus.real2sim.measure.predictor import Predictor, warm_up_ticks
 from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import cut
-from isthmus.real2sim.prepare.tracks import to_tracks
+from isthmus.real2sim.prepare.tracks import in_control, to_tracks
 from isthmus.robots import get_robot
 from isthmus.sim.simulate_recording import random_multisine, record_targets
 from isthmus.world import Belief

@@ -15,6 +15,7 @@ from isthmus.real2sim.residual.normal_equations import Linearization, NormalEqua
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.robots.pendulum import GRAVITY_TORQUE, INERTIA, LENGTH
+from isthmus.sim.engines.batch.engine import BatchEngines
 from isthmus.sim.engines.mujoco.tangent import dof_of
 from isthmus.sim.indexing import signal_sources
 from isthmus.sim.physics.motor_law import STICTION_SPEED
@@ -63,19 +64,19 @@ def walked(
     residual: ParameterResidual, e: np.ndarray, s: int
 ) -> tuple[mujoco.MjModel, list[tuple[np.ndarray, np.ndarray, np.ndarray]]]:
     """The model of the world e, and (qpos, qvel, ctrl) at every physics step of segment s."""
-    segments, engine = residual.segments, Simulation(residual.robot, 1, threads=1, native_motor_law=False)
+    segments, engine = residual.segments, Simulation(residual.robot, 1, threads=1, engine=BatchEngines(native_motor_law=False))
     engine.apply(e[None], engine.all_ids)
     engine.reset(engine.all_ids, segments.qpos[s : s + 1], segments.qvel[s : s + 1], segments.past_targets[s : s + 1])
-    rows, physics = [], engine._step_batch
+    rows, physics = [], engine.engine.step
 
-    def noted(steps: int) -> None:
+    def noted(steps: int) -> np.ndarray:
         rows.append((engine.qpos[0].copy(), engine.qvel[0].copy(), engine.ctrl[0].copy()))
-        physics(steps)
+        return physics(steps)
 
-    engine._step_batch = noted
+    engine.engine.step = noted
     for target in segments.target[s]:
         engine.replay(target[None])
-    return engine.batch.get_model(0), rows
+    return engine.engine.get_model(0), rows
 
 
 def friction_slope(robot: Robot, e: np.ndarray, qvel: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from isthmus.real2sim.residual import force_derivatives
 from isthmus.real2sim.residual.force_derivatives import force_jacobian
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
+from isthmus.sim.engines.batch.engine import BatchEngines
 from isthmus.sim.physics.ground import ground_from_sink_depth
 from isthmus.sim.physics.unit_physics import UnitPhysics
 from isthmus.sim.robot import Robot
@@ -70,7 +71,7 @@ def test_what_a_sensor_of_the_model_felt_is_that_of_its_own_world_however_late_i
     robot = feeling()
     e = robot.space.nominal.copy()
     e[robot.space.index("sensor_delay")] = 0.02
-    engines = [Simulation(robot, n, threads=1, native_motor_law=compiled) for n in (1, 3)]
+    engines = [Simulation(robot, n, threads=1, engine=BatchEngines(native_motor_law=compiled)) for n in (1, 3)]
     for engine in engines:
         engine.apply(np.tile(e, (engine.n, 1)), engine.all_ids)
         engine.reset(engine.all_ids, np.linspace(0.3, 2.0, engine.n)[:, None], np.zeros((engine.n, 1)))
@@ -131,7 +132,7 @@ def test_what_a_sensor_of_the_model_felt_survives_a_checkpoint(compiled):
     robot = feeling()
     e = robot.space.nominal.copy()
     e[robot.space.index("sensor_delay")] = 0.02
-    one, other = (Simulation(robot, 3, threads=1, native_motor_law=compiled) for _ in range(2))
+    one, other = (Simulation(robot, 3, threads=1, engine=BatchEngines(native_motor_law=compiled)) for _ in range(2))
     one.apply(np.tile(e, (3, 1)), one.all_ids)
     one.reset(one.all_ids, np.linspace(0.3, 2.0, 3)[:, None], np.zeros((3, 1)))
     for _ in range(5):

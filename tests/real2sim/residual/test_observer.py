@@ -12,7 +12,7 @@ from isthmus.data.episode import Episode
 from isthmus.data.mcap.writer import write_episode
 from isthmus.real2sim.identify.fit import fit
 from isthmus.real2sim.identify.force_features import rollout_features, zero_force
-from isthmus.real2sim.identify.identify import PreparedSegments, prepare_segments
+from isthmus.real2sim.identify.identification import PreparedSegments, prepare_segments
 from isthmus.real2sim.measure.predictor import Predictor
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot

@@ -170,7 +170,7 @@ def test_estimated_damping_is_calm_for_motors_and_servos(mixed):
         assert (damping > 0).all()
         engine = Simulation(robot, 1, threads=1)
         v = [robot.model.joint(label).dofadr[0] for label in robot.contract.target.labels]
-        model, data = engine.batch.get_model(0), engine.batch.get_data(0)
+        model, data = engine.engine.get_model(0), engine.engine.get_data(0)
         for pose in np.random.default_rng(0).uniform(-1, 1, (20, robot.model.nq)):
             data.qpos[:] = pose
             mujoco.mj_forward(model, data)

@@ -92,13 +92,13 @@ def test_every_parameter_changes_the_signals(robot):
 
 def test_nominal_restores_the_model_bit_for_bit(robot):
     engine = Simulation(robot, 2, threads=1)
-    before = engine.batch.get_model(1)
+    before = engine.engine.get_model(1)
     e = robot.prior.sample(np.random.default_rng(1), 2)
     engine.apply(e, engine.all_ids)
-    changed = engine.batch.get_model(1)
+    changed = engine.engine.get_model(1)
     assert any(not np.array_equal(getattr(before, f), getattr(changed, f)) for f in _fields(before))
     engine.apply(np.tile(robot.space.nominal, (2, 1)), engine.all_ids)
-    after = engine.batch.get_model(1)
+    after = engine.engine.get_model(1)
     for f in _fields(before):
         assert np.array_equal(getattr(after, f), getattr(before, f)), f
 
@@ -112,7 +112,7 @@ def test_a_world_in_the_batch_equals_the_same_world_alone(robot):
     engine = Simulation(robot, n, threads=2)
     engine.apply(robot.prior.sample(np.random.default_rng(2), n), engine.all_ids)
     engine.reset(engine.all_ids)
-    alone = [(engine.batch.get_model(i), engine.batch.get_data(i)) for i in range(n)]
+    alone = [(engine.engine.get_model(i), engine.engine.get_data(i)) for i in range(n)]
     for target in wander(robot, 5):
         engine.step(np.tile(target, (n, 1)))
         for i, (model, data) in enumerate(alone):
@@ -134,7 +134,7 @@ def test_the_ground_has_the_friction_that_was_set():
     engine.reset(engine.all_ids)
     for _ in range(10):
         engine.step(np.array(robot.default)[None])
-    model, data = engine.batch.get_model(0), engine.batch.get_data(0)
+    model, data = engine.engine.get_model(0), engine.engine.get_data(0)
     mujoco.mj_forward(model, data)
     floor = model.geom("floor").id
     ground = [c.friction[0] for c in data.contact if floor in c.geom]
@@ -181,7 +181,7 @@ prior = [-9.9, -9.7]
 
     engine = Simulation(robot, 2, threads=1)
     engine.apply(np.stack([robot.space.nominal, robot.space.vector({"gravity": -9.0})]), engine.all_ids)
-    assert engine.batch.get_model(1).opt.gravity[2] == -9.0
+    assert engine.engine.get_model(1).opt.gravity[2] == -9.0
     engine.reset(engine.all_ids)
     for _ in range(150):
         engine.step(np.tile(robot.default, (2, 1)))
@@ -220,7 +220,7 @@ def test_an_urdf_hangs_stands_or_floats(tmp_path):
     assert robot.morphology.base == ""
     assert "ground_friction" not in robot.space.names
     engine = Simulation(robot, 1, threads=1)
-    model, data = engine.batch.get_model(0), engine.batch.get_data(0)
+    model, data = engine.engine.get_model(0), engine.engine.get_data(0)
     data.qpos[:] = engine.qpos[0] = [0.5, 0.4]
     mujoco.mj_forward(model, data)
     hold = data.qfrc_bias.copy()

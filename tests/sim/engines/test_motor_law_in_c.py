@@ -9,6 +9,7 @@ import pytest
 
 from isthmus.core.errors import BadInput
 from isthmus.sim.engines.batch import control_callback
+from isthmus.sim.engines.batch.engine import BatchEngines
 from isthmus.sim.simulation import Simulation
 from isthmus.world import Space
 
@@ -47,9 +48,9 @@ def test_the_motor_law_in_c_equals_numpy(variant, drive):
         with pytest.raises(BadInput, match="backlash and springs"):
             Simulation(robot, 3)
         return
-    fast, slow = Simulation(robot, 3), Simulation(robot, 3, native_motor_law=False)
-    assert fast.native_motor_law
-    assert not slow.native_motor_law
+    fast, slow = Simulation(robot, 3), Simulation(robot, 3, engine=BatchEngines(native_motor_law=False))
+    assert fast.runs_motor_law
+    assert not slow.runs_motor_law
     rng = np.random.default_rng(0)
     e = space.vector({}) + 0.1 * (space.low - space.nominal) * rng.uniform(size=(3, len(space)))
     for x in (fast, slow):
@@ -68,7 +69,7 @@ def test_the_motor_law_in_c_equals_numpy(variant, drive):
 
 
 def test_the_motor_law_in_c_equals_numpy_for_every_robot(robot, targets):
-    fast, slow = Simulation(robot, 4), Simulation(robot, 4, native_motor_law=False)
+    fast, slow = Simulation(robot, 4), Simulation(robot, 4, engine=BatchEngines(native_motor_law=False))
     e = robot.prior.sample(np.random.default_rng(0), 4)
     for x in (fast, slow):
         x.apply(e, x.all_ids)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from isthmus.sim.engines.batch.engine import BatchEngines
 from isthmus.sim.physics.blow_up import HISTORY_TICKS, BlowUpRecorder
 from isthmus.sim.simulation import DIVERGED_SPEED, Simulation
 
@@ -14,7 +15,7 @@ from isthmus.sim.simulation import DIVERGED_SPEED, Simulation
 def test_a_world_that_blows_up_is_reset_alone(robot, targets, tmp_path, bad, compiled):
     runs = {}
     for hurt in (False, True):
-        engine = Simulation(robot, 4, native_motor_law=compiled)
+        engine = Simulation(robot, 4, engine=BatchEngines(native_motor_law=compiled))
         engine.apply(robot.prior.sample(np.random.default_rng(0), 4), engine.all_ids)
         engine.reset(engine.all_ids)
         recorder, rng, lost, seen = BlowUpRecorder(engine, tmp_path / str(hurt)), np.random.default_rng(1), [], []

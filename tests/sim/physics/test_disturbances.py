@@ -55,7 +55,7 @@ def test_a_push_changes_the_speed_of_a_free_body_by_what_it_promises(name):
         engine.step(np.tile(robot.default, (2, 1)))
     speed = []
     for i in range(2):
-        world, data = engine.batch.get_model(i), engine.batch.get_data(i)
+        world, data = engine.engine.get_model(i), engine.engine.get_data(i)
         mujoco.mj_forward(world, data)
         mujoco.mj_subtreeVel(world, data)
         speed.append(data.subtree_linvel[base].copy())

@@ -12,7 +12,7 @@ import pytest
 from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
 from isthmus.data.mcap.writer import write_episode
-from isthmus.real2sim.identify.identify import PreparedSegments, prepare_segments
+from isthmus.real2sim.identify.identification import PreparedSegments, prepare_segments
 from isthmus.real2sim.identify.missing_physics import fit_ground, ground_parameters
 from isthmus.real2sim.residual.prior import extend_space
 from isthmus.robots import get_robot

@@ -11,6 +11,7 @@ import pytest
 from isthmus.core.errors import BadInput
 from isthmus.robots import get_robot
 from isthmus.sim.engines.batch import control_callback
+from isthmus.sim.engines.batch.engine import BatchEngines
 from isthmus.sim.physics.force_features import body_force_features, motor_force_features
 from isthmus.sim.physics.learned_force import TRUST_FADE_RATIO, LearnedForce
 from isthmus.sim.physics.unit_physics import UnitPhysics
@@ -28,7 +29,11 @@ def test_a_learned_force_in_c_equals_numpy(name, make, targets):
             Simulation(robot, 3)
         return
     bare = dataclasses.replace(robot, unit=UnitPhysics())
-    fast, slow, without = Simulation(robot, 3), Simulation(robot, 3, native_motor_law=False), Simulation(bare, 3)
+    fast, slow, without = (
+        Simulation(robot, 3),
+        Simulation(robot, 3, engine=BatchEngines(native_motor_law=False)),
+        Simulation(bare, 3),
+    )
     e = robot.prior.sample(np.random.default_rng(0), 3)
     for x in (fast, slow, without):
         x.apply(e, x.all_ids)
@@ -100,7 +105,7 @@ def _times(a, b):
 
 def test_a_motor_remembers_its_errors_and_speeds():
     robot = driven("pendulum", unit=1e-9)
-    engine = Simulation(robot, 1, native_motor_law=False)
+    engine = Simulation(robot, 1, engine=BatchEngines(native_motor_law=False))
     reader = motor_force_features(robot, robot.unit.learned_forces[0], engine.dt)
     engine.reset(engine.all_ids)
     seen = []

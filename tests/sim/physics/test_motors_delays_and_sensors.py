@@ -9,6 +9,7 @@ import pytest
 
 from isthmus.core.errors import BadInput
 from isthmus.data.contract import Contract, Signal
+from isthmus.sim.engines.batch.engine import BatchEngines
 from isthmus.sim.morphology import Morphology, Root
 from isthmus.sim.physics.delays import read_late, signal_history_length, target_history_length, target_in_force
 from isthmus.sim.physics.motor_law import MOTOR_LAW_FIELDS, MotorLaw, clip_to_torque_speed, friction_torque, lag_step, pd_torque
@@ -283,7 +284,7 @@ QUIET = np.random.default_rng(0)
 def test_impulse_is_lost_in_proportion_to_the_action_delay(compiled):
     """Under a constant force from rest the speed is force · (time - delay)."""
     delays = np.array([0.0, 0.0013, 0.005, 0.017, 0.02, 0.041, 0.06])
-    engine = Simulation(slider(DELAYS), len(delays), native_motor_law=compiled)
+    engine = Simulation(slider(DELAYS), len(delays), engine=BatchEngines(native_motor_law=compiled))
     engine.apply(np.stack([delays, 0 * delays], axis=1), engine.all_ids)
     engine.reset(engine.all_ids)
     for _ in range(5):
@@ -294,7 +295,7 @@ def test_impulse_is_lost_in_proportion_to_the_action_delay(compiled):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_measured_is_the_true_signal_from_the_past(compiled):
     delays = np.array([0.0, 0.005, 0.0075, 0.02, 0.0331, 0.04])
-    engine = Simulation(slider(DELAYS), len(delays), native_motor_law=compiled)
+    engine = Simulation(slider(DELAYS), len(delays), engine=BatchEngines(native_motor_law=compiled))
     engine.apply(np.stack([0 * delays, delays], axis=1), engine.all_ids)
     engine.reset(engine.all_ids)
     truth, t, rng = [(0.0, 0.0)], [0.0], np.random.default_rng(1)

@@ -119,6 +119,6 @@ def test_a_gear_gains_no_energy_at_the_stiffest():
 
 def test_the_armature_of_e_is_the_rotors():
     engine = real(get_robot("pendulum"), {"armature": 0.004}, flex=50.0)
-    assert engine.batch.expand("dof_armature")[0] == pytest.approx([0.0, 0.004])
+    assert engine.engine.field("dof_armature")[0] == pytest.approx([0.0, 0.004])
     engine.apply(engine.e, engine.all_ids)
-    assert engine.batch.expand("dof_armature")[0] == pytest.approx([0.0, 0.004]), "applying twice is applying once"
+    assert engine.engine.field("dof_armature")[0] == pytest.approx([0.0, 0.004]), "applying twice is applying once"

@@ -10,6 +10,7 @@ import pytest
 
 from isthmus.core.errors import BadInput
 from isthmus.robots import ROBOTS
+from isthmus.sim.engines.batch.engine import BatchEngines
 from isthmus.sim.reality import Reality, RealSimulation, equations
 from isthmus.sim.reality.ground_truth import GroundTruth
 from isthmus.sim.reality.simulation import PACKET_PERIOD
@@ -60,7 +61,7 @@ def test_the_motor_law_in_numpy_gives_the_same(name, targets):
     law = {"battery_sag": 0.3, "heating": 3.0, "drag": 0.1}
     law |= {"backlash": 0.02, "flex": 500.0} if name == "go1" else {"rotor_drag": 0.02, "thrust_asymmetry": {"m2": 0.9}}
     u = targets(robot, np.random.default_rng(0), 1, size=0.1)[0]
-    fast, slow = (run(real(robot, native_motor_law=c, **law), u, 0.3) for c in (True, False))
+    fast, slow = (run(real(robot, engine=BatchEngines(native_motor_law=c), **law), u, 0.3) for c in (True, False))
     assert np.allclose(fast, slow, rtol=1e-6, atol=1e-7)
 
 

@@ -126,7 +126,7 @@ def test_servos_of_a_model_brake_in_damp_and_never_pull_home():
     """Energy only falls after the time-out, speed dies away, and the arm does not turn back to where its servos would go."""
     robot = virtual(menagerie("robotstudio_so101"), params={"servo_gain": 1.2})
     away = moving(robot)
-    model = robot.sim.batch.get_model(0)
+    model = robot.sim.engine.get_model(0)
     while robot.mode == "track":
         robot.advance()
     at, speeds, energies = robot.sim.qpos[0].copy(), [], [energy(robot, model)]
@@ -143,7 +143,7 @@ def test_servos_of_a_model_brake_in_damp_and_never_pull_home():
     advance(robot, 1.0, "track", 0.5 * away)
     assert np.abs(robot.sim.qpos[0] - 0.5 * away).max() < 0.02, "servos are back"
     for field in ("actuator_gainprm", "actuator_biasprm"):
-        assert np.array_equal(getattr(robot.sim.batch.get_model(0), field), getattr(model, field)), field
+        assert np.array_equal(getattr(robot.sim.engine.get_model(0), field), getattr(model, field)), field
 
 
 @needs_menagerie
@@ -151,7 +151,7 @@ def test_a_damped_servo_gives_the_damping_of_the_contract_and_nothing_else():
     robot = virtual(menagerie("robotstudio_so101"))
     moving(robot, 0.1)
     advance(robot, PACKET_PERIOD, "damp")
-    model, data = robot.sim.batch.get_model(0), robot.sim.batch.get_data(0)
+    model, data = robot.sim.engine.get_model(0), robot.sim.engine.get_data(0)
     rng, damping = np.random.default_rng(0), np.array(robot.robot.contract.safety.damping)
     for _ in range(10):
         data.qpos[:], data.qvel[:] = rng.uniform(-1, 1, model.nq), rng.uniform(-0.1, 0.1, model.nv)
@@ -177,7 +177,7 @@ def test_servos_and_motors_side_by_side_are_damped(tmp_path):
     assert three.motors.drive == "native"
     robot = virtual(three, params={"joint_damping": 0.0, "joint_friction": 0.0})
     advance(robot, 0.1, "track", [-0.5, -2.0, 2.0])
-    energies, model = [], robot.sim.batch.get_model(0)
+    energies, model = [], robot.sim.engine.get_model(0)
     for _ in range(250):
         advance(robot, PACKET_PERIOD, "damp")
         energies.append(energy(robot, model))

@@ -75,7 +75,7 @@ def test_a_slider_changes_the_world_under_a_robot_that_keeps_standing(session):
     session.world.sliders["ground_friction"].slider.value = 25.0
     session.poll()
     assert engine.e[0, i] == from_slider(GO1["ground_friction"], 25.0)
-    assert engine.batch.expand("geom_friction")[0, engine.model.geom("floor").id, 0] == pytest.approx(engine.e[0, i])
+    assert engine.engine.field("geom_friction")[0, engine.model.geom("floor").id, 0] == pytest.approx(engine.e[0, i])
     others = np.arange(len(GO1)) != i
     np.testing.assert_array_equal(engine.e[0, others], GO1.nominal[others])
     for now, was in zip((engine.qpos, engine.qvel), before, strict=True):

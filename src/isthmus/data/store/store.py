@@ -41,6 +41,8 @@ class AddResult:
 
 
 class Store:
+    """All episodes of a project in one folder: recordings and simulated episodes, asked in SQL, under one hash chain."""
+
     def __init__(self, folder: Path | str):
         self.folder = Path(folder)
         self.chain = HashChain(self.folder)

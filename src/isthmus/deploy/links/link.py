@@ -71,6 +71,8 @@ class Clock(Protocol):
 
 
 class Link(Protocol):
+    """Transport to one robot: who it is, packets from it, commands to it. Every driver implements this."""
+
     @property
     def clock(self) -> Clock: ...
 

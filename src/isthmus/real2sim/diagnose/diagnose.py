@@ -15,6 +15,7 @@ from isthmus.real2sim.diagnose.evidence import Evidence, gather_evidence
 from isthmus.real2sim.diagnose.verdict import AS_BELIEVED_CAUSES, RankedCause, Verdict, rank_causes
 from isthmus.real2sim.diagnose.wording import Advice, advice_for, headline
 from isthmus.real2sim.measure.measure import Gap
+from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -61,9 +62,9 @@ def diagnose(
 
     Where it was measured, and there is a `task` that says what the controller is for, also whether the policy is to blame.
     """
-    findings = gap.findings if gap else ()
     try:
-        evidence = gather_evidence(robot, controller, episodes, belief, findings, threads, report, gap, task)
+        prepared = prepare(robot, episodes, findings=gap.findings if gap else ())
+        evidence = gather_evidence(prepared, controller, belief, threads, report, gap, task)
     except BadInput as error:
         return Diagnosis(f"Cannot tell why, because {error}")
     except np.linalg.LinAlgError:

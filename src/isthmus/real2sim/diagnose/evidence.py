@@ -10,8 +10,6 @@ import numpy as np
 
 from isthmus.core.errors import BadInput
 from isthmus.core.progress import sub_progress
-from isthmus.data.checks.findings import Finding
-from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
 from isthmus.real2sim.diagnose.baseline import EvidenceBaseline, evidence_baseline, hypothesis_results
 from isthmus.real2sim.diagnose.baseline_fit import UNEXPLAINED_NOISE_RATIO
@@ -26,17 +24,14 @@ from isthmus.real2sim.diagnose.rest_evidence import posture_mistakes, unit_mista
 from isthmus.real2sim.diagnose.sensor_evidence import sensor_errors
 from isthmus.real2sim.diagnose.sensor_noise import signal_noises
 from isthmus.real2sim.diagnose.wiring_evidence import RemappingEvidence, refit_best_remappings
-from isthmus.real2sim.measure.closed_loop import in_control
 from isthmus.real2sim.measure.controller_replay import ControllerReplay, replay_controller
 from isthmus.real2sim.measure.measure import Gap
-from isthmus.real2sim.prepare.checks.recording_checks import clean_episodes
 from isthmus.real2sim.prepare.noise import NOISE_ONLY_RATIO
-from isthmus.real2sim.prepare.tracks import Track, replay_rate, to_tracks
+from isthmus.real2sim.prepare.prepare import Prepared
+from isthmus.real2sim.prepare.tracks import Track
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
-MIN_WALK_SECONDS = 3.0
-"""s of walking that are enough."""
 MAX_EXPLANATIONS = 12
 """Explanations that are kept, and at least the best one of every cause."""
 
@@ -103,23 +98,21 @@ class Evidence:
 
 
 def gather_evidence(
-    robot: Robot,
+    prepared: Prepared,
     controller: Controller,
-    episodes: Sequence[Episode],
     belief: Belief,
-    findings: Sequence[Finding] = (),
     threads: int = 0,
     report: Callable[[float, str], None] = lambda share, what: None,
     gap: Gap | None = None,
     task: Any = None,
 ) -> Evidence:
-    """`findings` are those of `suspect`, whose samples are left out. `measured` is how far it is, where that is known."""
-    whole = clean_episodes(episodes, findings)
-    robot = robot.at_rate(replay_rate(whole, robot.contract))
-    everything = to_tracks(whole, robot.contract, 1.0 / robot.contract.rate)
-    found = in_control_tracks(robot, whole, everything)
-    at_rest = [Explanation("wiring", text, evidence) for text, evidence in unit_mistakes(robot, episodes, belief)]
-    link, said = link_quality(episodes), replay_controller(controller, episodes)
+    """Evidence for every cause; `gap` is what `measure` found, where that is known.
+
+    Link quality, controller replay and mistakes at rest are judged by the recordings as they are, all else by the cleaned ones.
+    """
+    robot, found = prepared.robot, prepared.in_control().tracks
+    at_rest = [Explanation("wiring", text, evidence) for text, evidence in unit_mistakes(robot, prepared.raw, belief)]
+    link, said = link_quality(prepared.raw), replay_controller(controller, prepared.raw)
     report(0.0, "fitting numbers")
     # A drone that is predicted in the steps of its training is late by half of one, and numbers would make up for that.
     fine = with_finer_steps(robot) if robot.morphology.flies else robot
@@ -128,7 +121,7 @@ def gather_evidence(
         at = evidence_baseline(fine, found, belief, threads, not link.is_clearly_bad, fitting)
     except BadInput:
         # A robot that the guard stops at once leaves little, but that may be enough.
-        at_rest += [Explanation("wiring", text, evidence) for text, evidence in posture_mistakes(robot, episodes)]
+        at_rest += [Explanation("wiring", text, evidence) for text, evidence in posture_mistakes(robot, prepared.raw)]
         if not at_rest and link.evidence <= 0 and not said.differs:
             raise
         return Evidence(tuple(at_rest), 0.0, 1.0, 1.0, link, said, {})
@@ -136,7 +129,7 @@ def gather_evidence(
     # A bad network leaves much that looks like anything, and it takes long to try it all.
     if not link.is_clearly_bad:
         more, rest = _search_explanations(robot, fine, found, belief, at, bool(at_rest), threads, report)
-        noisy = [n for n in signal_noises(robot, everything, belief) if n.evidence > 0]
+        noisy = [n for n in signal_noises(robot, prepared.tracks, belief) if n.evidence > 0]
         more += [Explanation("sensor", n.text, n.evidence, value=n.sigma, kind="noise") for n in noisy]
         clues = sorted([*more, *at_rest], key=lambda c: -c.evidence)
     values = belief.space.subset(at.fit.names).from_unconstrained(at.fit.point.z)
@@ -145,7 +138,7 @@ def gather_evidence(
     if gap is not None and gap.behaviour is not None:
         report(REMAP_PROGRESS[1], "living through it")
         covered = gap.coverage
-        done = task_outcome(robot, task, controller, whole, found, belief, at, gap.behaviour, covered, threads)
+        done = task_outcome(robot, task, controller, prepared.episodes, found, belief, at, gap.behaviour, covered, threads)
     first = {c.cause: c for c in reversed(clues)}
     kept = tuple(c for i, c in enumerate(clues) if i < MAX_EXPLANATIONS or first[c.cause] is c)
     return Evidence(kept, at.laplace.outside_gain, at.fit.noise_ratio, rest, link, said, numbers, done)
@@ -191,12 +184,6 @@ def _search_explanations(
         least = max([MIN_LOG_EVIDENCE, *(u.evidence for u in undone if u.remapping.kind in ("frame", "order", "sign", "unit"))])
         clues += [Explanation("sensor", d.text, d.evidence) for d in sensor_errors(robot, tracks) if d.evidence > least]
     return [*clues, *_to_explanations(baseline, belief, told), *map(_remapping_explanation, undone)], rest
-
-
-def in_control_tracks(robot: Robot, episodes: Sequence[Episode], tracks: Sequence[Track]) -> list[Track]:
-    """Without the parts in which a robot on its feet got up or lay down: a belly on the ground is not what it is about."""
-    parts = in_control(robot, episodes, tracks) if robot.morphology.feet else []
-    return parts if any(len(t) >= MIN_WALK_SECONDS * robot.contract.rate for t in parts) else list(tracks)
 
 
 def _to_explanations(

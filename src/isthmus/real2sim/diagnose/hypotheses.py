@@ -59,7 +59,8 @@ def outside_hypotheses(
             far = MAX_OUTSIDE_STDS * prior.std[i]
             least = 0.0 if belief_bounds[i, 0] <= -MAX_ABS_Z else -far
             most = 0.0 if belief_bounds[i, 1] >= MAX_ABS_Z else far
-            yield Hypothesis("outside", name, along, np.array([OUTSIDE_STDS * prior.std[i]]), least, most)
+            if most > least:  # a twin's normal belief excludes nothing, so nothing is outside of it
+                yield Hypothesis("outside", name, along, np.array([OUTSIDE_STDS * prior.std[i]]), least, most)
 
 
 def sensor_hypotheses(extended: ExtendedParameters, segments: Segments) -> Iterator[Hypothesis]:

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isthmus.core.errors import BadInput
-from isthmus.data.episode import Episode
 from isthmus.real2sim.prepare.components import Components
-from isthmus.real2sim.prepare.noise import MIN_RELATIVE_NOISE, noise_floor
+from isthmus.real2sim.prepare.noise import MIN_RELATIVE_NOISE
+from isthmus.real2sim.prepare.prepare import Prepared
 from isthmus.real2sim.prepare.segments import Segments, cut
-from isthmus.real2sim.prepare.tracks import replay_rate, to_tracks
 from isthmus.real2sim.residual.gauss_newton import gauss_newton
 from isthmus.real2sim.residual.horizon import choose_horizon
 from isthmus.real2sim.residual.information import fisher_information
@@ -87,14 +86,12 @@ class ScoreStatistics:
 
 
 def drift_inputs(
-    robot: Robot,
-    episodes: Sequence[Episode],
+    prepared: Prepared,
     belief: Belief,
     population_belief: Belief,
     names: Sequence[str] = (),
     horizon_seconds: float = 0.0,
     threads: int = 0,
-    files: Sequence[str] = (),
     unexplained_noise: Mapping[str, float] | None = None,
 ) -> DriftInputs:
     """Cut recordings into segments of one length; `usual` is what is believed of any unit, `ahead` of 0 chooses the horizon.
@@ -102,13 +99,10 @@ def drift_inputs(
     Noise is what the fit of the twin has `left` of each signal, which is more than that of its sensors where the model lacks
     something; where that is not known it is the twin's, or that of the signals by themselves in the first recordings.
     """
+    robot = prepared.robot
     names = tuple(names) or free_parameters(robot, belief)
-    robot = robot.at_rate(replay_rate(episodes, robot.contract))
-    found = [to_tracks([episode], robot.contract, 1.0 / robot.contract.rate) for episode in episodes]
-    components = Components(robot.contract)
-    noise = _twin_noise(
-        robot, belief, unexplained_noise or {}, noise_floor([t for ts in found[:BATCH_RECORDINGS] for t in ts], components)
-    )
+    found = [[t for t in prepared.tracks if t.recording == i] for i in range(len(prepared.raw))]
+    noise = _twin_noise(robot, belief, unexplained_noise or {}, prepared.subset(range(BATCH_RECORDINGS)).noise)
     if not np.isfinite(noise).any():
         raise BadInput("the recordings hold no signal of the robot that could be compared.")
     e, skip, rate = belief.median(), settle_ticks(robot), robot.contract.rate
@@ -123,10 +117,9 @@ def drift_inputs(
         try:
             pieces.append(cut(track, robot, ticks, ticks - skip))
         except BadInput:
-            where = files[i] if i < len(files) else f"recording {i + 1}"
             longest = max(map(len, track), default=0) / rate
             text = f"no stretch of it has {ticks / rate:.2g} s without a hole; the longest has {longest:.2g} s"
-            raise BadInput(f"{where} is too short: {text}.") from None
+            raise BadInput(f"{prepared.names[i]} is too short: {text}.") from None
     space = robot.space.subset(names)
     now, wide = gaussian_prior(belief, space), gaussian_prior(population_belief, space)
     return DriftInputs(robot, e, now, wide, noise, tuple(pieces), (ticks - skip) / rate, threads)

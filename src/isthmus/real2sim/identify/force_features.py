@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from isthmus.real2sim.residual.residual import ParameterResidual
+from isthmus.sim.engines.batch.engine import BatchEngines
 from isthmus.sim.physics.force_features import BodyForceFeatures, body_force_features, motor_force_features
 from isthmus.sim.physics.learned_force import Ensemble, ForceKind, LearnedForce
 from isthmus.sim.robot import Robot
@@ -56,7 +57,7 @@ class _FeatureRecorder(Simulation):
     recorded_features: list[np.ndarray]
     recorded_states: list[np.ndarray]
 
-    def _step_batch(self, steps: int) -> None:
+    def _advance(self, steps: int) -> None:
         reader = self.learned_forces.features[-1]
         if isinstance(reader, BodyForceFeatures):
             x = reader.read(self.qpos, self.qvel, self.ctrl)[:, None]
@@ -65,7 +66,7 @@ class _FeatureRecorder(Simulation):
             x = reader.read(self.userdata["memory"], now)
         self.recorded_features.append(x)
         self.recorded_states.append(self.qpos.copy())
-        super()._step_batch(steps)
+        super()._advance(steps)
 
 
 def rollout_features(
@@ -78,7 +79,9 @@ def rollout_features(
     """
     robot, segments = residual.robot, residual.segments
     S, ticks = len(segments), segments.ticks
-    tape = _FeatureRecorder(with_learned_force(robot, learned), S, residual.threads, native_motor_law=False)
+    tape = _FeatureRecorder(
+        with_learned_force(robot, learned), S, residual.threads, engine=BatchEngines(native_motor_law=False)
+    )
     tape.apply(np.repeat(e[None], S, axis=0), tape.all_ids)
     tape.reset(tape.all_ids, *residual.start_states(segments.qpos, segments.qvel, xi), segments.past_targets)
     tape.recorded_features, tape.recorded_states = [], []

@@ -80,12 +80,12 @@ def fit_with_restart(
 ) -> tuple[Fit, RestartResult | None]:
     """The fit from the middle of the belief or, where that leaves too much, from where a search ends, if that is better."""
     names = free_parameters(robot, belief) if names is None else tuple(names)
-    sure = lambda share, note="", /: progress("how sure", share)  # noqa: E731
+    sure = lambda share, note="", /: progress("covariance", share)  # noqa: E731
     first = fit(robot, segments, belief, noise, names, threads=threads, report=report, covariance_report=sure)
     over = unexplained_noise_ratio(first, noise)
     if policy == "never" or (policy == "auto" and not over > RESTART_NOISE_RATIO):
         return first, None
-    told = lambda share, note="", /: progress("searching", share)  # noqa: E731
+    told = lambda share, note="", /: progress("global search", share)  # noqa: E731
     found = global_search(robot, segments, belief, noise, names, seed, threads=threads, report=told)
     second = fit(robot, segments, belief, noise, names, found.e, threads=threads, report=report, covariance_report=sure)
     kept = second.cost < first.cost

@@ -1,160 +1,335 @@
-"""From recordings to a fitted robot, and how well it predicts what it was not fitted to.
+"""`identify`: recordings of one robot -> a twin, with an interval for each parameter and what the recordings do not determine.
 
-suspect -> tracks -> noise -> horizon -> segments -> fit on four fifths (-> search, and again) (-> draws) -> errors on both
+identify(robot, recordings, out)     -> IdentifyResult; writes the twin
+identify_twin(robot, recordings)     -> IdentifiedTwin: the Twin, all arrays of the fit and the result, in memory
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from isthmus.core.errors import BadInput
-from isthmus.data.checks.findings import Finding
-from isthmus.data.episode import Episode
-from isthmus.real2sim.identify.fit import Fit
-from isthmus.real2sim.identify.global_restart import RestartPolicy, RestartResult, fit_with_restart
-from isthmus.real2sim.identify.posterior_samples import sample_posterior
-from isthmus.real2sim.prepare.checks.recording_checks import check, clean_episodes, raise_if_refused
-from isthmus.real2sim.prepare.components import Components
-from isthmus.real2sim.prepare.noise import noise_floor
-from isthmus.real2sim.prepare.segments import Segments, cut
-from isthmus.real2sim.prepare.tracks import replay_rate, to_tracks
-from isthmus.real2sim.residual.estimators import needs_observer
-from isthmus.real2sim.residual.horizon import choose_horizon
-from isthmus.real2sim.residual.prediction_errors import PredictionErrors, prediction_errors
-from isthmus.real2sim.residual.residual import settle_ticks
-from isthmus.sim.robot import Robot
-from isthmus.world import Belief
+from isthmus.core.files import check_writable
+from isthmus.core.plain import to_plain
+from isthmus.core.progress import Progress, silent
+from isthmus.core.results import Result
+from isthmus.data.mcap.reader import read_episode
+from isthmus.real2sim.identify.fit import noise_by_signal, posterior_belief
+from isthmus.real2sim.identify.global_restart import RestartPolicy
+from isthmus.real2sim.identify.identification import Identification, PosteriorKind, fit_recordings
+from isthmus.real2sim.identify.motor_law_files import belief_with_delay, load_law_onto
+from isthmus.real2sim.recordings import Recordings, check_recordings, load_recordings
+from isthmus.real2sim.residual.prediction_errors import PredictionErrors
+from isthmus.real2sim.residual.prior import free_parameters, noise_parameters
+from isthmus.real2sim.result_parts import (
+    INTERVAL_LEVEL,
+    ErrorChange,
+    ErrorPair,
+    FindingRecord,
+    SegmentCounts,
+    UndeterminedDirection,
+    check_not_negative,
+    check_twin_path,
+    finding_records,
+)
+from isthmus.robots.dynamics import resolve_dynamics, resolve_robot, source_name
+from isthmus.robots.twin import Twin
 
-HELD_OUT_EVERY = 5
-"""One block in so many is held out."""
-BLOCK_COUNT = 10
-"""Consecutive blocks that the segments are dealt into: neighbours in time stay together."""
-
-PosteriorKind = Literal["gauss", "sample"]
+if TYPE_CHECKING:
+    from isthmus.robots.dynamics import DynamicsSource, RobotSource
+    from isthmus.sim.robot import Robot
+    from isthmus.world import Belief
 
 
 @dataclass(frozen=True)
-class Identification:
-    fit: Fit
-    noise_floor: np.ndarray
-    """(components,) noise of the signals by themselves."""
-    horizon_seconds: float
+class ParameterEstimate:
+    value: float
+    low: float
+    """Ends of the interval of IdentifyResult.level."""
+    high: float
+    before: tuple[float, float]
+    """The same interval before the recordings."""
+    unit: str
+
+
+@dataclass(frozen=True)
+class SignalErrors:
+    """Multi-step prediction error of one component, in its unit; NaN where nothing was compared."""
+
+    signal: str
+    label: str
+    unit: str
+    noise: float
+    """Standard deviation of the sensor noise."""
+    before_fitted: float
+    before_held_out: float
+    after_fitted: float
+    after_held_out: float
+
+
+@dataclass(frozen=True)
+class RestartRecord:
+    """What a global search for a better start brought."""
+
+    worlds: int
+    """Simulated."""
+    kept: bool
+    gain: float
+    """nats of log posterior density over the fit from the prior's median."""
+    unexplained_noise: tuple[float, float]
+    """× sensor noise, of the fit from the prior's median and of the fit after the search."""
+
+
+@dataclass(frozen=True)
+class PosteriorRecord:
+    kind: PosteriorKind
+    particles: int = 0
+    ess: float | None = None
+    """Effective number of independent draws."""
+    acceptance: float | None = None
+    """Share of proposals that were accepted."""
+    rhat: float | None = None
+    """Gelman-Rubin statistic; 1 = the walkers agree."""
+    sweeps: int = 0
+
+
+@dataclass(frozen=True)
+class IdentifyResult(Result, kind="identification"):
+    robot: str
+    recordings: tuple[str, ...]
+    inputs: tuple[str, ...]
+    """Hashes of the recordings."""
+    twin: str | None
+    """File that was written."""
+    twin_hash: str
+    level: float
+    """Probability of the intervals."""
+    parameters: Mapping[str, ParameterEstimate]
+    correlations: tuple[tuple[float, ...], ...]
+    """Of the posterior, in the order of `parameters`."""
+    undetermined: tuple[UndeterminedDirection, ...]
+    at_bounds: tuple[str, ...]
+    """Parameters at a hard bound."""
+    signals: tuple[SignalErrors, ...]
+    error: ErrorChange
+    findings: tuple[FindingRecord, ...]
+    horizon: float
     """s that were predicted."""
-    train: Segments
-    held_out: Segments | None
-    errors_before: tuple[PredictionErrors, PredictionErrors | None]
-    """At the belief's median, on the segments fitted to and on those held out."""
-    errors_after: tuple[PredictionErrors, PredictionErrors | None]
-    """At the optimum."""
-    findings: tuple[Finding, ...] = ()
-    """What is wrong with the recordings."""
-    restart: RestartResult | None = None
-    """What a global search brought, if there was one."""
-    uses_observer: bool = False
-    """Whether the robot was followed tick by tick, instead of predicted so far ahead."""
+    uses_observer: bool
+    """Whether a state observer followed the robot, instead of free initial states."""
+    segments: SegmentCounts
+    steps: int
+    """Gauss-Newton steps."""
+    search: RestartRecord | None
+    posterior: PosteriorRecord
+    seconds: float
+    expected: Mapping[str, tuple[float, float]]
+    """Intervals that the experiment of `excite` was expected to give, if one was named."""
+
+
+@dataclass(frozen=True)
+class IdentifiedTwin:
+    """A twin in memory, with everything that it was made from."""
+
+    twin: Twin
+    identification: Identification
+    result: IdentifyResult
 
 
 def identify(
-    robot: Robot,
-    episodes: Sequence[Episode],
-    belief: Belief,
-    names: Iterable[str] | None = None,
-    horizon_seconds: float = 0.0,
-    threads: int = 0,
-    report: Callable[[int, float], None] = lambda step, cost: None,
-    findings: Sequence[Finding] | None = None,
-    trust: bool = False,
+    robot: RobotSource,
+    recordings: Recordings,
+    out: Path | None = None,
+    *,
+    dynamics: DynamicsSource | None = None,
+    actuator: Path | None = None,
+    only: tuple[str, ...] = (),
+    fix: tuple[str, ...] = (),
+    horizon: float = 0.0,
     search: RestartPolicy = "auto",
     posterior: PosteriorKind = "gauss",
-    seed: int = 0,
-    progress: Callable[[str, float], None] = lambda what, share: None,
-) -> Identification:
-    """Fit the robot to recordings, predicting `ahead` seconds; 0 chooses the horizon. `findings` and `trust` as in `prepare`.
-
-    `search` says when to look for a better valley than the one that the belief's middle is in, `posterior` whether the belief
-    afterwards is normal or made of draws; both have a `seed`. `report` hears of the fit, `progress` of all else:
-    searching, how sure, sampling, judging.
-    """
-    if posterior == "sample" and needs_observer(robot):
-        raise BadInput(f"a belief about {robot.name}, a robot on its feet, cannot be sampled: the ticks repeat each other.")
-    parts = prepare_segments(robot, episodes, belief, horizon_seconds, threads, findings, trust)
-    robot, noise, train, held_out = parts.robot, parts.noise_floor, parts.train, parts.held_out
-    fitted, looked = fit_with_restart(robot, train, belief, noise, names, search, seed, threads, report, progress)
-    if posterior == "sample":
-        fitted = sample_posterior(
-            robot, train, fitted, belief, seed, threads=threads, report=lambda share: progress("sampling", share)
-        )
-    worlds = (belief.median(), fitted.e)
-    progress("judging", 0.0)
-    fitted_to = prediction_errors(robot, train, noise, fitted.noise, worlds, threads)
-    progress("judging", 0.8)  # about as many pieces are fitted to as this, of all
-    held = prediction_errors(robot, held_out, noise, fitted.noise, worlds, threads) if held_out else (None, None)
-    before, after = zip(fitted_to, held, strict=True)
-    return Identification(
-        fitted, noise, parts.horizon_seconds, train, held_out, before, after, parts.findings, looked, needs_observer(robot)
-    )
-
-
-@dataclass(frozen=True)
-class PreparedSegments:
-    """Recordings as a fit takes them."""
-
-    robot: Robot
-    """At the rate of the recordings."""
-    noise_floor: np.ndarray
-    """(components,) noise of the signals by themselves."""
-    horizon_seconds: float
-    """s to predict."""
-    train: Segments
-    held_out: Segments | None
-    findings: tuple[Finding, ...]
-    """What is wrong with the recordings."""
-
-
-def prepare_segments(
-    robot: Robot,
-    episodes: Sequence[Episode],
-    belief: Belief,
-    horizon_seconds: float = 0.0,
-    threads: int = 0,
-    findings: Sequence[Finding] | None = None,
     trust: bool = False,
-) -> PreparedSegments:
-    """Cut recordings into segments to fit to and segments to judge by; an `ahead` of 0 chooses the horizon.
+    expected: Path | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> IdentifyResult:
+    """Fit a robot's parameters to recordings of it, and write the twin to `out`.
 
-    `findings` are those of `suspect` on these recordings, if the caller has looked already. What can be handled is; the rest
-    is refused, unless there is `trust` in the recordings as they are.
+    `dynamics` is the prior: by default the robot's, or the belief of the twin that is given as `robot`. `actuator` is a motor
+    law of `fit_actuator`. `only` and `fix` choose parameters. `horizon` is in s; 0 chooses it by the noise. `search` says when
+    to restart from a global search. With `trust`, suspicious recordings are reported but not refused. `expected` is an
+    experiment of `excite`, whose expected intervals the result repeats.
     """
-    findings = check(robot, episodes) if findings is None else findings
-    if not trust:
-        raise_if_refused(findings)
-    episodes = clean_episodes(episodes, findings)
-    robot = robot.at_rate(replay_rate(episodes, robot.contract))
-    found = to_tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
-    noise = noise_floor(found, Components(robot.contract))
-    if not np.isfinite(noise).any():
-        raise BadInput("the recordings hold no signal of the robot that could be compared.")
-    skip, rate = settle_ticks(robot), robot.contract.rate
-    ticks = (
-        skip + max(1, round(horizon_seconds * rate))
-        if horizon_seconds
-        else choose_horizon(found, robot, noise, belief.median(), threads)
+    return identify_twin(
+        robot,
+        recordings,
+        out,
+        dynamics=dynamics,
+        actuator=actuator,
+        only=only,
+        fix=fix,
+        horizon=horizon,
+        search=search,
+        posterior=posterior,
+        trust=trust,
+        expected=expected,
+        seed=seed,
+        progress=progress,
+    ).result
+
+
+def identify_twin(
+    robot: RobotSource,
+    recordings: Recordings,
+    out: Path | None = None,
+    *,
+    dynamics: DynamicsSource | None = None,
+    actuator: Path | None = None,
+    only: tuple[str, ...] = (),
+    fix: tuple[str, ...] = (),
+    horizon: float = 0.0,
+    search: RestartPolicy = "auto",
+    posterior: PosteriorKind = "gauss",
+    trust: bool = False,
+    expected: Path | None = None,
+    seed: int = 0,
+    threads: int = 0,
+    progress: Progress = silent,
+) -> IdentifiedTwin:
+    """As `identify`, with the Twin and all arrays in memory."""
+    check_twin_path(out)
+    check_not_negative("horizon", horizon)
+    check_not_negative("seed", seed)
+    model, old = resolve_robot(robot)
+    if dynamics is not None and old is not None:
+        raise BadInput("a twin brings its own belief; give another one only with a robot.")
+    belief = resolve_dynamics(dynamics, model)[1]
+    expected_intervals = _expected_intervals(expected)
+    if actuator is not None:
+        model, delay = load_law_onto(actuator, model)
+        belief = belief_with_delay(model, belief, delay)
+    names = _parameters_to_fit(model, belief, only, fix)
+    episodes, files = load_recordings(recordings)
+    findings = check_recordings(model, episodes, files, trust)
+    check_writable(out)
+    start = time.perf_counter()
+    found = fit_recordings(
+        model,
+        episodes,
+        belief,
+        names,
+        horizon,
+        threads,
+        findings=findings,
+        trust=trust,
+        search=search,
+        posterior=posterior,
+        seed=seed,
+        progress=progress,
     )
-    train, held_out = split_held_out(cut(found, robot, ticks, ticks - skip))
-    return PreparedSegments(robot, noise, (ticks - skip) / rate, train, held_out, tuple(findings))
+    seconds = time.perf_counter() - start
+    after, records = posterior_belief(model, found.fit, belief), finding_records(findings)
+    error = ErrorChange(_error_pair(found.errors_before), _error_pair(found.errors_after))
+    entry = {
+        "recordings": [e.hash for e in episodes],
+        "findings": to_plain(records),
+        "error": to_plain(error),
+        "left": noise_by_signal(model, found.fit.noise),
+        "before": belief.to_dict(),
+        "belief": after.to_dict(),
+    }
+    twin = replace(old or Twin(source_name(robot), model.model_hash, belief), unit=model.unit).with_fit(after, entry)
+    twin = twin.save(out) if out is not None else twin
+    result = IdentifyResult(
+        robot=model.name,
+        recordings=tuple(files),
+        inputs=tuple(e.hash for e in episodes),
+        twin=str(out) if out is not None else None,
+        twin_hash=twin.hash,
+        level=INTERVAL_LEVEL,
+        parameters=_parameter_estimates(model, found, belief),
+        correlations=tuple(map(tuple, found.fit.correlations().round(4).tolist())),
+        undetermined=tuple(
+            UndeterminedDirection(dict(d.parts), d.information, d.text) for d in found.fit.undetermined_directions()
+        ),
+        at_bounds=found.fit.at_bounds(),
+        signals=_signal_errors(found),
+        error=error,
+        findings=records,
+        horizon=found.horizon_seconds,
+        uses_observer=found.uses_observer,
+        segments=SegmentCounts(len(found.train), len(found.held_out) if found.held_out else 0),
+        steps=found.fit.steps,
+        search=_restart_record(found),
+        posterior=_posterior_record(found),
+        seconds=seconds,
+        expected=expected_intervals,
+    )
+    return IdentifiedTwin(twin, found, result)
 
 
-def split_held_out(segments: Segments) -> tuple[Segments, Segments | None]:
-    """Segments to fit to, and those held out: every fifth block of neighbours; none of fewer than BLOCKS segments."""
-    n = len(segments)
-    if n < BLOCK_COUNT:
-        return segments, None
-    block = np.arange(n) * BLOCK_COUNT // n
-    # One segment between the parts may overlap both; it goes with neither.
-    out = block % HELD_OUT_EVERY == HELD_OUT_EVERY // 2
-    edge = out & np.concatenate([[False], ~out[:-1]])
-    return segments.take(~out), segments.take(out & ~edge if (out & ~edge).any() else out)
+def _parameters_to_fit(robot: Robot, belief: Belief, only: tuple[str, ...], fix: tuple[str, ...]) -> tuple[str, ...]:
+    for name in (*only, *fix):
+        robot.space.index(name)
+    for name in only:
+        if name in noise_parameters(robot.space):
+            raise BadInput(f"{name} is not fitted: sensor noise is estimated from the residual of the fit.")
+    names = tuple(n for n in (only or free_parameters(robot, belief)) if n not in fix)
+    if not names:
+        raise BadInput("no parameter is left to fit.")
+    return names
+
+
+def _expected_intervals(path: Path | None) -> dict[str, tuple[float, float]]:
+    """The intervals that an experiment of `excite` was expected to give."""
+    if path is None:
+        return {}
+    found = read_episode(path).origin.get("expected")
+    if not isinstance(found, dict):
+        raise BadInput(f"{path} is not an experiment of `isthmus excite`: it does not say what to expect.")
+    return {name: (float(low), float(high)) for name, (low, high) in found.items()}
+
+
+def _error_pair(pair: tuple[PredictionErrors, PredictionErrors | None]) -> ErrorPair:
+    fitted, held_out = pair
+    return ErrorPair(fitted.overall, held_out.overall if held_out else float("nan"))
+
+
+def _parameter_estimates(robot: Robot, found: Identification, belief: Belief) -> dict[str, ParameterEstimate]:
+    fit = found.fit
+    return {
+        name: ParameterEstimate(
+            fit.value(name),
+            *fit.interval(name, INTERVAL_LEVEL),
+            belief.interval(name, INTERVAL_LEVEL),
+            robot.space[name].unit,
+        )
+        for name in fit.space.names
+    }
+
+
+def _signal_errors(found: Identification) -> tuple[SignalErrors, ...]:
+    pairs = (*found.errors_before, *found.errors_after)
+    return tuple(
+        SignalErrors(
+            *(c.signal, c.label, c.unit, float(found.noise_floor[i])),
+            *(float(errors.rms[i]) if errors else float("nan") for errors in pairs),
+        )
+        for i, c in enumerate(found.errors_after[0].components)
+    )
+
+
+def _restart_record(found: Identification) -> RestartRecord | None:
+    r = found.restart
+    return RestartRecord(r.worlds, r.kept, r.gain, r.left) if r else None
+
+
+def _posterior_record(found: Identification) -> PosteriorRecord:
+    samples = found.fit.samples
+    if samples is None:
+        return PosteriorRecord("gauss")
+    return PosteriorRecord("sample", len(samples.z), samples.ess, samples.acceptance, samples.rhat, samples.sweeps)

@@ -18,7 +18,7 @@ from isthmus.deploy.controller import Controller
 from isthmus.deploy.signal_map import SignalMap
 from isthmus.real2sim.prepare.savitzky_golay import SG_HALF_TICKS
 from isthmus.real2sim.prepare.segments import StateReader, past_target_ticks
-from isthmus.real2sim.prepare.tracks import Track
+from isthmus.real2sim.prepare.tracks import Track, control_mask, episode_tick, longest_run
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
 
@@ -76,7 +76,7 @@ def controlled_stretches(
     for i, episode in enumerate(episodes):
         best: tuple[int, Track, int] | None = None
         for track in (t for t in tracks if t.recording == i):
-            first, length = _longest_run(_control_mask(episode, track, rate))
+            first, length = longest_run(control_mask(episode, track, rate))
             if length >= MIN_STRETCH_SECONDS * rate + 2 * SG_HALF_TICKS and (best is None or length > best[2]):
                 best = first, track, length
         if best is not None:
@@ -86,49 +86,11 @@ def controlled_stretches(
     return out
 
 
-def in_control(robot: Robot, episodes: Sequence[Episode], tracks: Sequence[Track]) -> list[Track]:
-    """The parts in which the policy was in charge, without those in which the robot got up or sat down."""
-    out, rate = [], robot.contract.rate
-    for track in tracks:
-        edges = _run_edges(_control_mask(episodes[track.recording], track, rate))
-        for a, b in zip(edges[::2], edges[1::2], strict=True):
-            out.append(replace(track, start=track.start + a / rate, target=track.target[a:b], measured=track.measured[a:b]))
-    return out
-
-
-def _control_mask(episode: Episode, track: Track, rate: float) -> np.ndarray:
-    """(T,) whether the policy was asked: in a recording that does not say, always."""
-    wanted = np.asarray(np.isfinite(episode.wanted).all(axis=1))
-    if not wanted.any():
-        return np.ones(len(track), bool)
-    return wanted[_episode_tick(episode, track, rate)]
-
-
-def _episode_tick(episode: Episode, track: Track, rate: float) -> np.ndarray:
-    """The tick of the episode that each tick of a track is in."""
-    time = track.start + np.arange(len(track)) / rate
-    return np.clip(np.searchsorted(episode.time, time + 0.25 / rate, side="right") - 1, 0, len(episode) - 1)
-
-
-def _longest_run(mask: np.ndarray) -> tuple[int, int]:
-    edges = _run_edges(mask)
-    starts, ends = edges[::2], edges[1::2]
-    if not len(starts):
-        return 0, 0
-    i = int(np.argmax(ends - starts))
-    return int(starts[i]), int(ends[i] - starts[i])
-
-
-def _run_edges(mask: np.ndarray) -> np.ndarray:
-    """Where runs of ticks begin and end, in turn."""
-    return np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
-
-
 def _make_stretch(
     robot: Robot, controller: Controller, reader: StateReader, episode: Episode, track: Track, control_span: slice
 ) -> ControlledStretch:
     """The part of a track in which the policy is in charge, but for the ticks that the guess of a state needs before."""
-    rows = _episode_tick(episode, track, robot.contract.rate)
+    rows = episode_tick(episode, track, robot.contract.rate)
     begin = max(control_span.start, SG_HALF_TICKS)
     first, part = slice(control_span.start, begin), slice(begin, control_span.stop)
     asked = operator_commands(controller, episode)

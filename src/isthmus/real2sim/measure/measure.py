@@ -19,17 +19,15 @@ from isthmus.data.checks.findings import Finding
 from isthmus.data.episode import Episode
 from isthmus.deploy.controller import Controller
 from isthmus.real2sim.measure.behaviour import Behaviour, compare_behaviour
-from isthmus.real2sim.measure.closed_loop import controlled_stretches, in_control, resimulate
+from isthmus.real2sim.measure.closed_loop import controlled_stretches, resimulate
 from isthmus.real2sim.measure.command_response import CommandResponse, command_responses
 from isthmus.real2sim.measure.controller_replay import target_mismatch
 from isthmus.real2sim.measure.coverage import Coverage, window_coverage
 from isthmus.real2sim.measure.force_region import ForceRegionUse, force_region_use
 from isthmus.real2sim.measure.prediction_error import PredictionError, is_motionless, measure_prediction_error
 from isthmus.real2sim.measure.worst_prediction import WorstSegment, worst_segment
-from isthmus.real2sim.prepare.checks.recording_checks import check, clean_episodes
-from isthmus.real2sim.prepare.components import Components
-from isthmus.real2sim.prepare.noise import noise_floor
-from isthmus.real2sim.prepare.tracks import replay_rate, to_tracks
+from isthmus.real2sim.prepare.prepare import prepare
+from isthmus.real2sim.prepare.tracks import in_control
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -141,16 +139,13 @@ def measure(
     names = tuple(names) or tuple(f"recording {i + 1}" for i in range(len(episodes)))
     for name, episode in zip(names, episodes, strict=True):
         check_recorded_with(robot, controller, episode, name)
-    findings = check(robot, episodes, names)
-    episodes = clean_episodes(episodes, findings)
-    robot = robot.at_rate(replay_rate(episodes, robot.contract))
-    found = to_tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
-    components = Components(robot.contract)
-    noise = noise_floor(found, components)
-    if not np.isfinite(noise).any():
+    prepared = prepare(robot, episodes, names)
+    robot, episodes, findings = prepared.robot, prepared.episodes, prepared.findings
+    found, noise = prepared.tracks, prepared.noise
+    if not prepared.is_comparable:
         why = "the recordings are too short, or hold no signal of the robot that could be compared."
         return Gap(names, None, None, None, (), findings, (f"Cannot tell how far, because {why}",), worlds, seed)
-    if is_motionless(in_control(robot, episodes, found), components, noise):
+    if is_motionless(in_control(robot, episodes, found), prepared.components, noise):
         why = "nothing moves in the recordings, and nothing was asked to: every simulator that stands still agrees with them."
         nothing = (f"Cannot tell how far or why, because {why}",)
         return Gap(names, None, None, None, (), findings, nothing, worlds, seed, motionless=True)

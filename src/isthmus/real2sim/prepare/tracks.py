@@ -7,13 +7,15 @@ interpolated between the two stamps around a tick. Where time jumps or a target 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from isthmus.core.errors import BadInput
+from isthmus.data.checks.findings import true_runs
 from isthmus.data.contract import Contract
 from isthmus.data.episode import Episode
+from isthmus.sim.robot import Robot
 
 GAP_STEP_RATIO = 2.5
 """A step of time longer than this many usual ones, and longer than this many ticks, is a hole."""
@@ -110,3 +112,32 @@ def _zero_order_hold(time: np.ndarray, values: np.ndarray, grid: np.ndarray) -> 
 
 def _interpolate(time: np.ndarray, values: np.ndarray, grid: np.ndarray) -> np.ndarray:
     return np.stack([np.interp(grid, time, column) for column in values.T], axis=1)
+
+
+def in_control(robot: Robot, episodes: Sequence[Episode], tracks: Sequence[Track]) -> list[Track]:
+    """The parts of tracks in which the policy was in control, without those in which the robot got up or sat down."""
+    out, rate = [], robot.contract.rate
+    for track in tracks:
+        for a, b in true_runs(control_mask(episodes[track.recording], track, rate)):
+            out.append(replace(track, start=track.start + a / rate, target=track.target[a:b], measured=track.measured[a:b]))
+    return out
+
+
+def control_mask(episode: Episode, track: Track, rate: float) -> np.ndarray:
+    """(T,) whether the policy was in control at each tick of a track; always in a recording that does not say."""
+    wanted = np.asarray(np.isfinite(episode.wanted).all(axis=1))
+    if not wanted.any():
+        return np.ones(len(track), bool)
+    return wanted[episode_tick(episode, track, rate)]
+
+
+def episode_tick(episode: Episode, track: Track, rate: float) -> np.ndarray:
+    """(T,) the sample of the episode that holds at each tick of a track."""
+    time = track.start + np.arange(len(track)) / rate
+    return np.clip(np.searchsorted(episode.time, time + 0.25 / rate, side="right") - 1, 0, len(episode) - 1)
+
+
+def longest_run(mask: np.ndarray) -> tuple[int, int]:
+    """First tick and length of the longest run of True, (T,); 0, 0 without any."""
+    start, stop = max(true_runs(mask), key=lambda run: run[1] - run[0], default=(0, 0))
+    return start, stop - start

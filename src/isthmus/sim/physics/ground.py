@@ -151,8 +151,8 @@ class AttachedGround:
 
     def __init__(self, sim: Simulation):
         self._foot_body_ids = _foot_bodies(sim.robot)
-        self._ground_geoms, self._inverse_weight = ground_geoms(sim.model), sim.batch.expand("body_invweight0")
-        self._solref, self._solimp = sim.batch.expand("geom_solref"), sim.batch.expand("geom_solimp")
+        self._ground_geoms, self._inverse_weight = ground_geoms(sim.model), sim.engine.field("body_invweight0")
+        self._solref, self._solimp = sim.engine.field("geom_solref"), sim.engine.field("geom_solimp")
 
     def apply(self, arrays: Mapping[str, np.ndarray], ids: np.ndarray) -> None:
         """Write the ground of worlds `ids`, whose masses are settled, from "ground.stiffness" and "ground.damping", (n, 1)."""

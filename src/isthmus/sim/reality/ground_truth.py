@@ -15,7 +15,7 @@ class GroundTruth:
         self.sim = sim
         self.events: list[dict[str, Any]] = []
         """What happened to the robot itself."""
-        self._model = sim.batch.get_model(0)
+        self._model = sim.engine.get_model(0)
         self._data = mujoco.MjData(self._model)
         self._native_drive = sim.robot.motors.drive == "native"
 
@@ -43,10 +43,10 @@ class GroundTruth:
         }
 
     def _contacts(self) -> list[dict[str, Any]]:
-        model, data = self._model, self.sim.batch.get_data(0, self._data)
+        model, data = self._model, self.sim.engine.get_data(0, self._data)
         for field in ("actuator_gainprm", "actuator_biasprm") if self._native_drive else ():
             # The damping mode of a robot with servos changes them.
-            getattr(model, field)[:] = self.sim.batch.expand(field)[0]
+            getattr(model, field)[:] = self.sim.engine.field(field)[0]
         mujoco.mj_forward(model, data)
         found, force = [], np.zeros(6)
         for i in range(data.ncon):

@@ -37,7 +37,7 @@ class UnmodelledPhysics:
         limit, effort = sim.motor_law.nominal["torque_limit"], robot.contract.safety.effort
         self.full_torque = np.where(np.isfinite(limit), limit, np.array(effort or (np.inf,) * m))
         self._has_torque_limit = np.isfinite(limit)
-        self._qfrc_applied = sim.batch.bind("qfrc_applied")
+        self._qfrc_applied = sim.engine.array("qfrc_applied")
         self._changes_motors = any((unmodelled.sag, unmodelled.heating, unmodelled.ground_effect, unmodelled.thrust_asymmetry))
         self._applies_body_force = any((unmodelled.drag, unmodelled.cable, unmodelled.rotor_drag, unmodelled.thrust_asymmetry))
         self._slow_stride = max(1, round(SLOW_UPDATE_PERIOD / sim.dt))
@@ -51,9 +51,9 @@ class UnmodelledPhysics:
             self._base_qpos, self._base_qvel = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
         if unmodelled.stribeck:
             assert sim.driven_joints is not None
-            self._frictionloss = sim.batch.expand("dof_frictionloss")
+            self._frictionloss = sim.engine.field("dof_frictionloss")
         if gearbox:
-            self._armature = sim.batch.expand("dof_armature")
+            self._armature = sim.engine.field("dof_armature")
             self._link_columns = as_slice(list(gearbox.link_qpos)), as_slice(list(gearbox.link_qvel))
         self._has_rotors = bool(unmodelled.ground_effect or unmodelled.rotor_drag or unmodelled.thrust_asymmetry)
         if self._has_rotors:
@@ -75,7 +75,7 @@ class UnmodelledPhysics:
             inertia = self._armature[np.ix_(ids, links)] if varied else np.tile(model.dof_armature[links], (len(ids), 1))
             self._armature[np.ix_(ids, rotors)] = inertia
             self._armature[np.ix_(ids, links)] = 0.0
-            engine.batch.set_const(ids)
+            engine.engine.set_const(ids)
             engine.apply_ground(ids)
 
     def override_motor_fields(self, ids: np.ndarray) -> None:

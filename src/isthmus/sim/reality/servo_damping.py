@@ -23,7 +23,7 @@ class ServoDamping:
     def __init__(self, sim: Simulation, damping: tuple[float, ...]):
         """`damping` is D per component of the target; where it is empty, max(2 kd, 0.05 kp) of each servo."""
         model = sim.model
-        self._gain, self._bias = (sim.batch.expand(f"actuator_{name}prm") for name in ("gain", "bias"))
+        self._gain, self._bias = (sim.engine.field(f"actuator_{name}prm") for name in ("gain", "bias"))
         self._nominal_params = self._gain.copy(), self._bias.copy()
         self._qvel = sim.qvel
         gear = model.actuator_gear[:, 0]

@@ -18,6 +18,7 @@ import mujoco
 import numpy as np
 
 from isthmus.core.errors import BadInput
+from isthmus.sim.engines.engine import DEFAULT_ENGINE, EngineFactory
 from isthmus.sim.indexing import DrivenJoints, SignalSources
 from isthmus.sim.physics.ground import ground_from_sink_depth
 from isthmus.sim.physics.unit_physics import UnitPhysics
@@ -55,7 +56,7 @@ class RealSimulation(Simulation):
         threads: int = 0,
         tick: float = PACKET_PERIOD,
         edit: Callable[[mujoco.MjSpec], None] | None = None,
-        native_motor_law: bool = True,
+        engine: str | EngineFactory = DEFAULT_ENGINE,
     ):
         """`tick` is the time of one `step`, s, a multiple of the physics step. The rest is as in `Engine`."""
         reality.check(robot)
@@ -91,7 +92,7 @@ class RealSimulation(Simulation):
         robot = replace(robot, unit=UnitPhysics(ground=ground))
         real = replace(robot, substeps=substeps, home=tuple(home.tolist()))
         vars(real)["model"] = vars(robot)["model"] = self.original_robot.model  # the same text, compiled already
-        super().__init__(real, n, threads, prepare, native_motor_law)
+        super().__init__(real, n, threads, prepare, engine)
         self.unmodelled_physics = UnmodelledPhysics(self, law, self.gearbox)
         self.sensor_errors = SensorErrors(reality.sensors, robot, n)
         self.wiring_faults = WiringFaults(reality.faults, robot.contract)

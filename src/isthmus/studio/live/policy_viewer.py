@@ -54,7 +54,7 @@ class ViewerSession:
         self.env.disturbances.reset(WORLD_IDS)
         self.memory = actor.memory(1) if actor is not None else {}
         self.readout = Readout(self.task, self.env.sim.tick)
-        self._xpos, self._xquat = (self.env.sim.batch.bind(f) for f in ("xpos", "xquat"))
+        self._xpos, self._xquat = (self.env.sim.engine.array(f) for f in ("xpos", "xquat"))
         signal = task.command.signal if task.command else None
         self.goal_signal = signal if signal and (signal.unit, signal.frame, signal.size) == ("m", "world", 3) else None
         """The command, if it is a place in the world."""

@@ -14,9 +14,9 @@ from isthmus.data.mcap.reader import read_episode
 from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.pipeline.evidence import Attempt, LoopHistory
 from isthmus.real2sim.measure.closed_loop import ControlledStretch, Rollouts, controlled_stretches, resimulate
+from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.real2sim.prepare.savitzky_golay import SG_HALF_TICKS
 from isthmus.real2sim.prepare.state_from_signals import measured_states
-from isthmus.real2sim.prepare.tracks import to_tracks
 from isthmus.robots.twin import Twin
 from isthmus.sim.robot import Robot
 from isthmus.studio.figures.axes import Line, line_chart
@@ -61,7 +61,9 @@ def replay_attempt(
     try:
         unit, belief = _training_simulator(history, robot, attempt)
         controller, episodes = OnnxController.load(attempt.controller), [read_episode(p) for p in attempt.recordings]
-        found = controlled_stretches(unit, controller, episodes, to_tracks(episodes, unit.contract, 1.0 / unit.contract.rate))
+        prepared = prepare(unit, episodes)
+        unit = prepared.robot
+        found = controlled_stretches(unit, controller, prepared.episodes, prepared.tracks)
     except BadInput:
         return None
     if not found:
@@ -104,11 +106,12 @@ def motion_section(robot: Robot, replays: Sequence[ControllerReplay]) -> str:
 
 
 def _recorded_motion(replay: ControllerReplay, robot: Robot, drawn: Any) -> Motion | None:
-    ticks = min(len(replay.stretch), round(SECONDS_SHOWN * robot.contract.rate)) - 2 * SG_HALF_TICKS
+    rated = replay.robot  # at the rate of the recording
+    ticks = min(len(replay.stretch), round(SECONDS_SHOWN * rated.contract.rate)) - 2 * SG_HALF_TICKS
     if ticks < 2:
         return None
     home = np.tile(np.array(robot.home), (ticks, 1))
-    qpos = measured_states(robot, replay.stretch.measured[: ticks + 2 * SG_HALF_TICKS], home)
+    qpos = measured_states(rated, replay.stretch.measured[: ticks + 2 * SG_HALF_TICKS], home)
     return motion_from_states(replay.name, drawn, robot.model, replay.time[SG_HALF_TICKS : SG_HALF_TICKS + ticks], qpos)
 
 

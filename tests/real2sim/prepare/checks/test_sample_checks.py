@@ -12,7 +12,7 @@ from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
 from isthmus.data.mcap.writer import write_episode
 from isthmus.deploy.links.link import MODES
-from isthmus.real2sim.identify.identify import identify
+from isthmus.real2sim.identify.identification import fit_recordings
 from isthmus.real2sim.prepare.checks.recording_checks import check, clean_episodes
 from isthmus.real2sim.prepare.checks.samples import resolution
 from support.corruptions import DEG, RNG, found, healthy, label, robot_of, with_signals
@@ -199,8 +199,10 @@ def test_a_study_refuses_what_is_wrong_unless_it_is_trusted():
     robot = robot_of("pendulum")
     bad = with_signals(healthy("pendulum", 1).time_slice(0.0, 4.0), joint_vel=lambda v: v * DEG)
     with pytest.raises(BadInput, match="looks like deg/s"):
-        identify(robot, [bad], robot.prior, ["joint_damping"], threads=1)
-    trusted = identify(robot, [bad], robot.prior, ["joint_damping"], horizon_seconds=0.2, threads=1, trust=True, search="never")
+        fit_recordings(robot, [bad], robot.prior, ["joint_damping"], threads=1)
+    trusted = fit_recordings(
+        robot, [bad], robot.prior, ["joint_damping"], horizon_seconds=0.2, threads=1, trust=True, search="never"
+    )
     assert [f.kind for f in trusted.findings] == ["unit"]
 
 
