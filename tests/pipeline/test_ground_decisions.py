@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.pipeline.library import ErrorChange, ErrorPair, ParameterEstimate, ResidualResult
+from isthmus.pipeline.library import ResidualResult
 from isthmus.pipeline.loop import loop
+from isthmus.real2sim.identify.identify import ParameterEstimate
+from isthmus.real2sim.result_parts import ErrorChange, ErrorPair
 from isthmus.studio.reports.loop import write_loop_report
 from support.fake_library import FakeLibrary, verbs
 

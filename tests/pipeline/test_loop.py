@@ -10,9 +10,10 @@ import pytest
 
 import isthmus.pipeline
 from isthmus.core.errors import BadInput
-from isthmus.pipeline.library import Certificate, ParameterEstimate
+from isthmus.pipeline.library import Certificate
 from isthmus.pipeline.loop import loop
 from isthmus.pipeline.outcome import LoopResult, describe_truth, parameters_outside_prior
+from isthmus.real2sim.identify.identify import ParameterEstimate
 from isthmus.studio.reports.loop import write_loop_report
 from isthmus.tasks.catalogue import get_task
 from support.fake_library import FakeLibrary, refuses, verbs
@@ -124,7 +125,7 @@ def test_only_parameters_beyond_their_prior_are_outside():
 
     library = FakeLibrary()
     library.parameters = lambda: {"inside": row(0.5), "above": row(1.5), "far below": row(-1.0), "unsure": row(1.5, 0.6)}
-    result = library.identify({"out": ""})
+    result = library.identify({"robot": "pendulum", "recordings": (), "out": ""})
     assert [m.name for m in parameters_outside_prior(result)] == ["far below", "above"]
 
 

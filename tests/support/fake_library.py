@@ -18,22 +18,20 @@ from isthmus.pipeline.library import (
     ActuatorResult,
     Certificate,
     Diagnosis,
-    ErrorChange,
-    ErrorPair,
     Evaluation,
     ExcitationResult,
     ExportResult,
     GapResult,
     Hypothesis,
-    IdentifyResult,
     LawCandidate,
-    ParameterEstimate,
     ResidualResult,
     TrainResult,
     result_status,
 )
 from isthmus.pipeline.settings import LoopSettings
 from isthmus.pipeline.stages import loop_stages
+from isthmus.real2sim.identify.identify import IdentifyResult, ParameterEstimate, PosteriorRecord
+from isthmus.real2sim.result_parts import ErrorChange, ErrorPair, SegmentCounts
 from isthmus.tasks.catalogue import get_task
 
 PAYLOAD = ParameterEstimate(value=0.2, low=0.1, high=0.3, before=(0.0, 0.05), unit="kg")
@@ -118,7 +116,29 @@ class FakeLibrary:
 
     def identify(self, arguments) -> IdentifyResult:
         error = ErrorChange(ErrorPair(3.0, 3.0), ErrorPair(1.0, self.left))
-        return IdentifyResult(str(arguments["out"]), self.parameters(), (), error)
+        return IdentifyResult(
+            robot=str(arguments["robot"]),
+            recordings=tuple(map(str, arguments["recordings"])),
+            inputs=(),
+            twin=str(arguments["out"]),
+            twin_hash="hash",
+            level=0.9,
+            parameters=self.parameters(),
+            correlations=(),
+            undetermined=(),
+            at_bounds=(),
+            signals=(),
+            error=error,
+            findings=(),
+            horizon=0.5,
+            uses_observer=False,
+            segments=SegmentCounts(8, 2),
+            steps=5,
+            search=None,
+            posterior=PosteriorRecord("gauss"),
+            seconds=1.0,
+            expected={},
+        )
 
     def parameters(self) -> dict[str, ParameterEstimate]:
         return {"payload": PAYLOAD}

@@ -23,6 +23,8 @@ from isthmus.deploy.run import never, stop_on_signals
 from isthmus.deploy.run_result import RunResult
 from isthmus.pipeline.command_line import command_line
 from isthmus.pipeline.journal import Call, Status
+from isthmus.real2sim.identify.identify import IdentifyResult
+from isthmus.real2sim.result_parts import ErrorChange, ErrorPair
 
 
 @dataclass(frozen=True)
@@ -69,42 +71,6 @@ class Diagnosis(Result, kind="diagnosis"):
     cause: str | None
     hypotheses: tuple[Hypothesis, ...]
     gap: GapResult
-
-
-@dataclass(frozen=True)
-class ErrorPair:
-    fitted: float
-    held_out: float
-
-
-@dataclass(frozen=True)
-class ErrorChange:
-    before: ErrorPair
-    after: ErrorPair
-
-
-@dataclass(frozen=True)
-class ParameterEstimate:
-    value: float
-    low: float
-    high: float
-    before: tuple[float, float]
-    unit: str
-
-
-@dataclass(frozen=True)
-class UndeterminedDirection:
-    parts: Mapping[str, float]
-    information: float
-    text: str
-
-
-@dataclass(frozen=True)
-class IdentifyResult(Result, kind="identify"):
-    twin: str
-    parameters: Mapping[str, ParameterEstimate]
-    undetermined: tuple[UndeterminedDirection, ...]
-    error: ErrorChange
 
 
 @dataclass(frozen=True)
@@ -164,7 +130,7 @@ RESULT_TYPES: dict[str, type[Result]] = {
 }
 
 
-VERBS = {"run": "isthmus.deploy.run:run"}
+VERBS = {"run": "isthmus.deploy.run:run", "identify": "isthmus.real2sim.identify.identify:identify"}
 """Verb -> its function, MODULE:NAME."""
 
 
@@ -252,16 +218,6 @@ def _change(e: dict[str, Any]) -> ErrorChange:
     return ErrorChange(_pair(e["before"]), _pair(e["after"]))
 
 
-def _identified(found: dict[str, Any]) -> IdentifyResult:
-    rows = {
-        n: ParameterEstimate(p["value"], p["low"], p["high"], (p["before"][0], p["before"][1]), p["unit"])
-        for n, p in found["parameters"].items()
-    }
-    return IdentifyResult(
-        found["twin"] or "", rows, tuple(UndeterminedDirection(**d) for d in found["undetermined"]), _change(found["error"])
-    )
-
-
 def _actuator(found: dict[str, Any]) -> ActuatorResult:
     tried = {
         t["law"]: LawCandidate(_number(t.get("fitted")), _number(t["held_out"]), t.get("values") or {}) for t in found["tried"]
@@ -287,7 +243,6 @@ _READERS: dict[str, Callable[[dict[str, Any]], Result]] = {
     "export": lambda f: ExportResult(f["controller"], f["hash"]),
     "measure": _gap,
     "diagnose": _diagnosis,
-    "identify": _identified,
     "fit_actuator": _actuator,
     "learn_residual": _residual,
     "excite": lambda f: ExcitationResult(tuple(f["commands"])),

@@ -19,10 +19,10 @@ from isthmus.pipeline.library import (
     Diagnosis,
     Evaluation,
     GapResult,
-    IdentifyResult,
     ResidualResult,
     TrainResult,
 )
+from isthmus.real2sim.identify.identify import IdentifyResult
 from isthmus.real2sim.identify.model_selection import AS_BELIEVED
 from isthmus.real2sim.identify.motor_laws import LAW_PARAMETER_PREFIX, MOTOR_LAW_TERMS
 from isthmus.world import Space

@@ -22,10 +22,11 @@ from isthmus.core.statistics import Rate
 from isthmus.pipeline.command_line import command_line, shell_text
 from isthmus.pipeline.evidence import LoopHistory
 from isthmus.pipeline.journal import CallRecord, Library
-from isthmus.pipeline.library import ActuatorResult, IdentifyResult, ResidualResult, TrainResult, isthmus_library
+from isthmus.pipeline.library import ActuatorResult, ResidualResult, TrainResult, isthmus_library
 from isthmus.pipeline.loop import read_history
 from isthmus.pipeline.outcome import IdentifiedParameter, LoopResult, describe_truth, identified_parameters
 from isthmus.pipeline.settings import REPORT
+from isthmus.real2sim.identify.identify import IdentifyResult
 from isthmus.robots.twin import Twin
 from isthmus.sim.robot import Robot
 from isthmus.studio.figures.axes import Line, estimate_chart, line_chart
