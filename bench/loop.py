@@ -43,10 +43,12 @@ from isthmus.core.files import atomic_write, canonical_json, write_json
 from isthmus.core.progress import Progress, silent
 from isthmus.core.results import Result
 from isthmus.learn.algorithms import algorithm
+from isthmus.learn.evaluate.evaluate import Evaluation
+from isthmus.learn.train import TrainResult
 from isthmus.pipeline.budgets import TASK_BUDGETS, task_budget
 from isthmus.pipeline.decisions import best_attempt
 from isthmus.pipeline.journal import Call, CallRecord, Journal, SilentObserver, exclusive_folder, run_calls
-from isthmus.pipeline.library import Evaluation, IsthmusLibrary, TrainResult
+from isthmus.pipeline.library import IsthmusLibrary
 from isthmus.pipeline.settings import LoopSettings
 from isthmus.pipeline.stages import attempts_and_repairs
 from isthmus.sim.reality import Reality
@@ -120,7 +122,7 @@ def trained(task: str, folder: Path) -> Generator[Call, CallRecord, dict[str, fl
         if name == "adaptive":
             options |= {"steps": round(ADAPTIVE_STEPS * first)}
         if name == "longer":
-            options |= {"steps": again, "start": folder / "randomized", "kl": 0.0}
+            options |= {"steps": again, "start": folder / "randomized", "max_kl": 0.0}
         arguments = {"task": task, "out": out, **options}
         done = yield Call(f"train-{name}", f"train {name}", "train", arguments, (out,))
         found = done.result_as(TrainResult)
@@ -153,7 +155,7 @@ def closed(
     row |= {"cause": history.attempts[0].cause, "stopped": history.stop_reason}
     row |= {"evidence": [vars(a.evidence) for a in history.attempts], "best": best_attempt(history.attempts).name}
     out = folder / f"{family}-{seed}-oracle"
-    arguments = {"task": task, "out": out, "start": folder / "randomized", "kl": 0.0}
+    arguments = {"task": task, "out": out, "start": folder / "randomized", "max_kl": 0.0}
     arguments |= {"steps": TASK_BUDGETS[task].training_steps[1]}
     done = yield Call(ORACLE, f"oracle of {word}", "train", arguments, (out,))
     row["seconds"]["oracle"], row["robot"]["oracle"] = spent["randomized"] + done.seconds, 0.0

@@ -10,13 +10,12 @@ import pytest
 
 import isthmus.pipeline
 from isthmus.core.errors import BadInput
-from isthmus.pipeline.library import Certificate
 from isthmus.pipeline.loop import loop
 from isthmus.pipeline.outcome import LoopResult, describe_truth, parameters_outside_prior
 from isthmus.real2sim.identify.identify import ParameterEstimate
 from isthmus.studio.reports.loop import write_loop_report
 from isthmus.tasks.catalogue import get_task
-from support.fake_library import FakeLibrary, refuses, verbs
+from support.fake_library import FakeLibrary, certificate, refuses, verbs
 
 TASK = "pendulum/swingup"
 
@@ -71,7 +70,7 @@ def test_a_robot_is_judged_by_its_recording(tmp_path, success, able):
 
 def test_not_validated_is_not_able(tmp_path):
     library = FakeLibrary(success=1.0)
-    library.validate = lambda arguments: Certificate(False, "bench", "", ())
+    library.validate = lambda arguments: certificate(False)
     assert not loop(TASK, link="zenoh", out=tmp_path, library=library).able
 
 

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from isthmus.deploy.run_result import RunResult
-from isthmus.pipeline.library import Evaluation, TrainResult
 from isthmus.pipeline.outcome import is_able
 from isthmus.pipeline.stages import recording_commands
 from isthmus.tasks.catalogue import get_task
 from support.episodes import episode
-from support.fake_library import FakeLibrary, rate, refuses, run_loop, trainings, verbs
+from support.fake_library import FakeLibrary, refuses, run_loop, train_result, trainings, verbs
 
 FIRST = ["train", "export", "run", "diagnose"]
 SECOND = ["train", "export", "validate", "run", "measure", "evaluate", "evaluate"]
@@ -79,7 +78,7 @@ def test_a_policy_that_fails_inside_its_own_twin_is_trained_to_adapt(tmp_path):
 def test_a_policy_is_fine_tuned_on_the_twin_and_starts_from_scratch_only_where_that_is_stuck(tmp_path, rates, starts):
     library = FakeLibrary()
     following = iter([0.95, *rates])
-    library.train = lambda a: TrainResult(str(a["out"]), "hash", 1, 1.0, Evaluation(rate(next(following)), 0.5))
+    library.train = lambda a: train_result(next(following))
     history, _ = run_loop(tmp_path, library)
     first, *later = trainings(library)
     assert [Path(a["start"]).name if "start" in a else "" for a in later] == starts
@@ -188,7 +187,7 @@ def test_a_robot_that_is_stopped_early_is_recorded_again_unless_it_repeats_itsel
 def test_a_policy_that_cannot_do_the_task_on_the_twin_is_not_deployed(tmp_path):
     library = FakeLibrary()
     original = library.train
-    never = TrainResult("", "hash", 1, 1.0, Evaluation(rate(0.0), 0.0))
+    never = train_result(0.0)
     library.train = lambda a: never if "dynamics" in a else original(a)
     history, _ = run_loop(tmp_path, library)
     assert "cannot do the task" in history.stop_reason

@@ -32,6 +32,7 @@ from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
 from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.env import Env
+from isthmus.tasks.presets import CRAZYFLIE_HOVER
 from isthmus.tasks.skills import balance as balance_task
 from isthmus.tasks.skills import hover as hover_task
 from isthmus.tasks.skills import swing_up as swingup_task
@@ -331,7 +332,7 @@ def test_swinging_up_is_the_same_on_both_sides_and_after_any_number_of_turns():
 def test_the_pendulum_has_the_energy_to_stand_when_it_passes_the_bottom_fast_enough():
     speed = np.sqrt(4 * GRAVITY_TORQUE / SWUNG)
     _, s = state_of("pendulum", [[0.0], [0.0], [np.pi]], [[speed], [0.0], [0.0]])
-    np.testing.assert_allclose(swingup_task.energy_error(s), [0.0, 1.0, 0.0], atol=1e-5)
+    np.testing.assert_allclose(swingup_task.energy_error(s, SWUNG, GRAVITY_TORQUE), [0.0, 1.0, 0.0], atol=1e-5)
 
 
 def test_a_dropped_pole_and_a_cart_off_the_track_end_the_episode():
@@ -379,7 +380,7 @@ def test_hover_starts_within_60_degrees_and_about_a_metre_from_the_command():
     tilt = np.rad2deg(np.arccos(-s.projected_gravity[:, 2].numpy()))
     apart = (s.qpos[:, :3] - s.command).abs()
     assert 50 < tilt.max() <= 60.01
-    assert 0.8 < float(apart.max()) <= 2 * hover_task.ROOM_HALF_SIZE + 1e-6
+    assert 0.8 < float(apart.max()) <= 2 * CRAZYFLIE_HOVER.room_half_size + 1e-6
     assert not hover_task.out_of_bounds(s).any()
 
 

@@ -11,21 +11,20 @@ from isthmus.core.progress import Progress
 from isthmus.core.results import Result
 from isthmus.core.statistics import Estimate, Rate
 from isthmus.deploy.run_result import RunResult
+from isthmus.learn.evaluate.evaluate import Evaluation
+from isthmus.learn.policies.export import ExportResult
+from isthmus.learn.train import TrainResult
 from isthmus.pipeline.evidence import LoopHistory
 from isthmus.pipeline.journal import Call, CallRecord, Journal, run_calls
 from isthmus.pipeline.library import (
     RESULT_TYPES,
     ActuatorResult,
-    Certificate,
     Diagnosis,
-    Evaluation,
     ExcitationResult,
-    ExportResult,
     GapResult,
     Hypothesis,
     LawCandidate,
     ResidualResult,
-    TrainResult,
     result_status,
 )
 from isthmus.pipeline.settings import LoopSettings
@@ -33,6 +32,8 @@ from isthmus.pipeline.stages import loop_stages
 from isthmus.real2sim.identify.identify import IdentifyResult, ParameterEstimate, PosteriorRecord
 from isthmus.real2sim.result_parts import ErrorChange, ErrorPair, SegmentCounts
 from isthmus.tasks.catalogue import get_task
+from isthmus.validation.certificate import Certificate
+from isthmus.validation.stage_result import StageResult
 
 PAYLOAD = ParameterEstimate(value=0.2, low=0.1, high=0.3, before=(0.0, 0.05), unit="kg")
 """Outside its prior."""
@@ -44,6 +45,23 @@ class Killed(BaseException):
 
 def rate(value: float, n: int = 64) -> Rate:
     return Rate(value, max(value - 0.1, 0.0), min(value + 0.02, 1.0), n)
+
+
+def evaluation(success: float) -> Evaluation:
+    return Evaluation("pendulum/swingup", rate(success), rate(0.0), 0.5, {}, {}, 10.0, {})
+
+
+def train_result(success: float, run: str = "run") -> TrainResult:
+    return TrainResult(run, "hash", "hash", "pendulum/swingup", "ppo", 1000, 1.0, "last", evaluation(success))
+
+
+def certificate(passed: bool) -> Certificate:
+    stage = StageResult(
+        "nominal", "as it is", "pass" if passed else "fail", "twin", rate(0.9), 0.8, 0.95, 0.05, 0.1, 64, 200, 100, 0
+    )
+    return Certificate(
+        passed, "a.controller", "pendulum/swingup", "pendulum", "a.twin", "twin", "", "bench", "", (stage,), (), {}, 0, 0.0
+    )
 
 
 class FakeLibrary:
@@ -92,10 +110,10 @@ class FakeLibrary:
         return RESULT_TYPES[verb].from_dict(table, where)
 
     def train(self, arguments) -> TrainResult:
-        return TrainResult(str(arguments["out"]), "hash", 1000, 1.0, Evaluation(rate(self.trained), 0.5))
+        return train_result(self.trained, str(arguments["out"]))
 
     def export(self, arguments) -> ExportResult:
-        return ExportResult(str(arguments["out"]), "hash")
+        return ExportResult(str(arguments["out"]), "hash", str(arguments["run"]), "hash", {}, 100, 1000)
 
     def run(self, arguments) -> RunResult:
         if self.status_of_runs == "refused":
@@ -103,7 +121,7 @@ class FakeLibrary:
         return RunResult(self.status_of_runs, "", 20.0)
 
     def evaluate(self, arguments) -> Evaluation:
-        return Evaluation(rate(self.virtual_success), 0.5)
+        return evaluation(self.virtual_success)
 
     def measure(self, arguments) -> GapResult:
         rows = [] if self.success is None else [{"name": "success", "recorded": self.success}]
@@ -154,7 +172,7 @@ class FakeLibrary:
         return ExcitationResult(("x=0.1",))
 
     def validate(self, arguments) -> Certificate:
-        return Certificate(True, "bench", str(arguments["on"] or ""), ())
+        return certificate(True)
 
 
 def refuses(sentence: str) -> Callable[[Any], Result]:

@@ -31,7 +31,7 @@ def worlds(path: Path, n: int = N, seed: int = 0) -> dict[str, np.ndarray]:
 
 
 def one(store: Store, sql: str):
-    answer = store.query(sql)
+    answer = store.select(sql)
     assert len(answer.rows) == 1
     return answer.rows[0]
 

@@ -15,7 +15,10 @@ from torch import Tensor
 
 from isthmus.core.geometry import gravity_direction, rotate_inverse
 from isthmus.learn.policies.symmetry import reflection
+from isthmus.robots.cartpole import cartpole
 from isthmus.robots.go1 import JOINTS, LEGS, go1
+from isthmus.robots.pendulum import GRAVITY_TORQUE, INERTIA
+from isthmus.sim.indexing import Indexing
 from isthmus.tasks import terms
 from isthmus.tasks.catalogue import TASKS
 from isthmus.tasks.skills import balance, hover, swing_up
@@ -24,7 +27,9 @@ from isthmus.tasks.state import State
 GO1 = go1()
 LOW, HIGH = torch.tensor(GO1.contract.target.low), torch.tensor(GO1.contract.target.high)
 DEFAULT = torch.tensor(GO1.default)
-FIELDS = [f.name for f in dataclasses.fields(State) if f.name not in ("default", "limits", "tick", "time")]
+FIELDS = [
+    f.name for f in dataclasses.fields(State) if f.name not in ("default", "limits", "tick", "time", "at", "end_effector_pos")
+]
 
 
 def rest(n: int = 1) -> State:
@@ -338,17 +343,18 @@ def test_a_raised_pendulum_is_upright_at_pi_whatever_the_turns():
 def test_the_pendulums_energy_error_is_zero_on_the_way_up():
     """A pendulum released at rest from upright keeps its energy: what is not height is speed."""
     for q in (0.0, 1.0, 2.5, math.pi):
-        rate = math.sqrt(2 * swing_up.GRAVITY_TORQUE * (math.cos(q) + 1) / swing_up.INERTIA)
-        assert swing_up.energy_error(small([[q]], [[rate]])) == pytest.approx(0, abs=1e-5)
-    assert swing_up.energy_error(small([[0.0]])) == pytest.approx(1.0)
+        rate = math.sqrt(2 * GRAVITY_TORQUE * (math.cos(q) + 1) / INERTIA)
+        assert swing_up.energy_error(small([[q]], [[rate]]), INERTIA, GRAVITY_TORQUE) == pytest.approx(0, abs=1e-5)
+    assert swing_up.energy_error(small([[0.0]]), INERTIA, GRAVITY_TORQUE) == pytest.approx(1.0)
 
 
 def test_the_cart_and_pole_are_best_in_the_middle_and_lost_off_the_track():
-    s = small([[0.0, 0.0], [0.0, 0.15], [1.0, 0.0], [-1.0, 0.15]])
+    at = Indexing.of(cartpole())
+    s = dataclasses.replace(small([[0.0, 0.0], [0.0, 0.15], [1.0, 0.0], [-1.0, 0.15]]), at=at)
     assert balance.upright_score(s) == pytest.approx([1, math.exp(-1), 1, math.exp(-1)])
     assert balance.centre_score(s) == pytest.approx([1, 1, math.exp(-1), math.exp(-1)])
     assert balance.balance_score(s) == pytest.approx([1, math.exp(-1), math.exp(-1), math.exp(-2)])
-    gone = small([[2.39, 0.0], [2.41, 0.0], [-2.41, 0.0], [0.0, 0.99], [0.0, -1.01]])
+    gone = dataclasses.replace(small([[2.39, 0.0], [2.41, 0.0], [-2.41, 0.0], [0.0, 0.99], [0.0, -1.01]]), at=at)
     assert balance.fell_or_left_track(gone).tolist() == [False, True, True, False, True]
 
 

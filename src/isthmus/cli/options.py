@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import io
+import math
 import os
 import re
 import shutil
@@ -163,3 +164,27 @@ def _unframed(box: str) -> str:
     """The words of a framed message, in one line."""
     words = re.sub(r"[─-╿]+|-{4,}|[|+]", " ", box).split()
     return " ".join(words) or "the options could not be read."
+
+
+def parse_assignments(option: str, texts: tuple[str, ...]) -> dict[str, float]:
+    """Values by name of an option NAME=VALUE that is given several times, each name once."""
+    values: dict[str, float] = {}
+    for text in texts:
+        name, equals, number = text.partition("=")
+        name = name.strip()
+        if name in values:
+            raise BadInput(f"--{option} gives {name!r} more than once.")
+        try:
+            values[name] = float(number)
+        except ValueError:
+            equals = ""
+        if not equals or not name:
+            raise BadInput(f"--{option} takes NAME=VALUE with a number, not {text!r}.")
+    return values
+
+
+def check_not_negative(args: Any, *names: str) -> None:
+    """Raise BadInput unless these options are finite numbers, none negative."""
+    for name in names:
+        if not 0 <= getattr(args, name) < math.inf:
+            raise BadInput(f"--{name.replace('_', '-')} must be a finite number, not negative.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from isthmus.cli import render
-from isthmus.cli.option_checks import check_not_negative
+from isthmus.cli.options import check_not_negative
 from isthmus.cli.recording_checks import check_recordings
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.core.files import check_writable

@@ -1,4 +1,4 @@
-"""The store of episodes: add to it, ask it, verify it."""
+"""The store of episodes: add to it, query it, verify it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Add:
 
 @dataclass(frozen=True)
 class Query:
-    """Ask the store in SQL: tables episodes, signals, events, labels, tags, artifacts, links and entries.
+    """Query the store in SQL: tables episodes, signals, events, labels, tags, artifacts, links and entries.
 
     example: isthmus data query "select unit, count(*), avg(success) from episodes where source = 'real' group by 1"
     """
@@ -50,13 +50,13 @@ class Query:
 
 @dataclass(frozen=True)
 class Verify:
-    """Look at every byte of the store, and name the first entry that was altered.
+    """Check every byte of the store, and name the first entry that was altered.
 
     example: isthmus data verify --head 3f2a90c1
     """
 
     head: str = ""
-    """Hash of the last entry as it was noted before: the chain must hold it, so that nothing before it was taken away."""
+    """Hash of the last entry as noted earlier: if the chain lacks it, entries were removed or rewritten."""
     store: Path = DEFAULT_STORE
     """Folder of the store."""
     json: bool = False
@@ -86,16 +86,15 @@ def _run_add(args: Add) -> int:
             added = store.add(args.files, args.tag, report)
         except KeyboardInterrupt:
             raise Interrupted(f"interrupted: {count} episodes are in {args.store}; the same command adds the rest.") from None
-    head = store.chain.head
     if args.json:
-        render.emit({"store": str(args.store), **vars(added), "entries": len(store.chain.entries), "head": head})
+        render.emit(added.to_dict())
     else:
         render.print_line(f"{added.episodes:,} episodes and {added.artifacts:,} artifacts added to {args.store}", "bold")
-        if added.there:
-            render.print_line(f"{added.there:,} were there already")
-        if added.passed:
-            render.print_line(f"{added.passed:,} other files passed over")
-        render.print_line(f"{len(store.chain.entries)} entries, head {head[:16]}")
+        if added.already_there:
+            render.print_line(f"{added.already_there:,} were there already")
+        if added.skipped_files:
+            render.print_line(f"{added.skipped_files:,} other files skipped")
+        render.print_line(f"{added.entries} entries, head {added.head[:16]}")
         for problem in added.problems:
             render.print_line(f"- {problem}")
     return 2 if added.problems else 0
@@ -104,27 +103,17 @@ def _run_add(args: Add) -> int:
 def _run_query(args: Query) -> int:
     from isthmus.data.store import Store
 
-    if args.rows < 1:
-        raise BadInput("--rows must be at least 1.")
-    store = Store.open(args.store)
-    found = store.query(args.sql, args.rows)
+    found = Store.open(args.store).query(args.sql, args.rows)
     if args.json:
-        rows = [dict(zip(_unique_names(found.names), row, strict=True)) for row in found.rows]
-        render.emit(
-            {"store": str(args.store), "head": store.chain.head, "columns": found.names, "rows": rows, "more": found.more}
-        )
+        render.emit(found.to_dict())
         return 0
-    numbers = [all(isinstance(row[i], int | float | None) for row in found.rows) for i in range(len(found.names))]
-    cells = [[_cell_text(value) for value in row] for row in found.rows]
-    render.out.print(render.table("", found.names, cells, tuple(i for i, right in enumerate(numbers) if right)))
+    values = [list(row.values()) for row in found.rows]
+    numbers = [i for i in range(len(found.columns)) if all(isinstance(row[i], int | float | None) for row in values)]
+    cells = [[_cell_text(value) for value in row] for row in values]
+    render.out.print(render.table("", list(found.columns), cells, tuple(numbers)))
     if found.more:
         render.print_line(f"the first {args.rows:,} rows; --rows shows more")
     return 0
-
-
-def _unique_names(names: list[str]) -> list[str]:
-    """Two columns may have one name; an object has each once."""
-    return [name if names.index(name) == i else f"{name}:{i + 1}" for i, name in enumerate(names)]
 
 
 def _cell_text(value: Any) -> str:
@@ -140,24 +129,14 @@ def _cell_text(value: Any) -> str:
 def _run_verify(args: Verify) -> int:
     from isthmus.data.store import Store
 
-    chain = Store.open(args.store).chain
     with render.progress_bar(f"verifying {args.store}") as bar:
-        problem = chain.verify(bar.update)
-    entries, head = len(chain.entries), chain.head
-    altered = entries + 1 if problem else None
-    if not problem and args.head and not any(e.hash.startswith(args.head) for e in chain.entries):
-        problem = f"{args.store} has no entry whose hash begins with {args.head}: entries were taken away or written anew."
-    rows = {}
-    for entry in chain.entries:
-        for table, part in entry.parts.items():
-            rows[table] = rows.get(table, 0) + part.rows
+        found = Store.open(args.store).verify(args.head, bar.update)
     if args.json:
-        whole = {"store": str(args.store), "whole": not problem, "entries": entries, "rows": rows, "head": head}
-        render.emit({**whole, "problem": problem or None, "first_altered": altered})
-    elif problem:
-        render.print_line(problem)
-        render.print_line(f"the {entries} entries before it are whole" if altered else f"head {head}")
+        render.emit(found.to_dict())
+    elif found.problem:
+        render.print_line(found.problem)
+        render.print_line(f"the {found.entries} entries before it are whole" if found.first_altered else f"head {found.head}")
     else:
-        render.print_line(f"{args.store} is whole: {entries} entries, {rows.get('episodes', 0):,} episodes", "bold")
-        render.print_line(f"head {head}")
-    return 1 if problem else 0
+        render.print_line(f"{args.store} is whole: {found.entries} entries, {found.rows.get('episodes', 0):,} episodes", "bold")
+        render.print_line(f"head {found.head}")
+    return 0 if found.whole else 1

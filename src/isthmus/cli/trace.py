@@ -12,7 +12,6 @@ from rich.tree import Tree
 
 from isthmus.cli import render
 from isthmus.cli.store import DEFAULT_STORE
-from isthmus.core.errors import BadInput
 
 if TYPE_CHECKING:
     from isthmus.data.provenance.graph import ProvenanceGraph
@@ -42,47 +41,21 @@ class Trace:
 
 
 def run(args: Trace) -> int:
-    from isthmus.data.provenance.graph import provenance_graph
-    from isthmus.data.store import Store
-    from isthmus.data.store.hash_chain import CHAIN_FILE
+    from isthmus.data.provenance.trace import find_provenance, trace_result
 
-    store = Store(args.store) if (args.store / CHAIN_FILE).exists() else None
-    if store is None and args.store != DEFAULT_STORE:
-        Store.open(args.store)
-    path = Path(args.what)
-    look, start = list(args.look), args.what
-    if path.exists():
-        start = _file_hash(path)
-        look = [path, *look] if look or store is not None else [path.resolve().parent]
-    elif store is None and not look:
-        raise BadInput(f"there is no {args.what} and no store {args.store}; give a file, or --store or --look.")
-    graph, problems = provenance_graph(store, look, start)
-    start = graph.find_hash(start)
-    up, down = graph.reachable(start, graph.parents), graph.reachable(start, graph.children())
-    missing = [graph.nodes[h] for h in dict.fromkeys((*up, *down)) if not graph.nodes[h].found]
+    found = find_provenance(args.what, look=args.look, store=args.store)
     if args.json:
-        shown = {start, *up, *down}
-        links = [{"child": c, "role": r, "parent": p} for c in shown for p, r in graph.parents.get(c, {}).items() if p in shown]
-        nodes = [vars(graph.nodes[h]) for h in (start, *up, *down)]
-        about = {"from": up, "led_to": down, "missing": [n.hash for n in missing], "problems": problems}
-        render.emit({"start": start, "nodes": nodes, "links": links, **about})
+        render.emit(trace_result(found).to_dict())
         return 0
+    graph, start = found.graph, found.start
     tree = Tree(_node_text(graph, start))
     for title, onward in (("came from", graph.parents), ("led to", graph.children())):
         if onward.get(start):
             _add_branches(tree.add(Text(title, "dim")), graph, start, onward, {start})
     render.out.print(tree)
-    for problem in problems:
+    for problem in found.problems:
         render.print_line(f"- {problem}")
     return 0
-
-
-def _file_hash(path: Path) -> str:
-    from isthmus.data.store.sources import read_items
-
-    if path.is_dir() and not (path / "run.json").exists():
-        raise BadInput(f"{path} is not a run: it has no run.json.")
-    return next(read_items(path)).row["hash"]
 
 
 def _add_branches(tree: Tree, graph: ProvenanceGraph, start: str, onward: Any, above: set[str]) -> None:

@@ -28,12 +28,13 @@ import numpy as np
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.core.files import content_hash, read_toml
 from isthmus.core.from_plain import from_plain
+from isthmus.core.progress import Progress, silent
 from isthmus.core.units import conversion_factor
 from isthmus.data import clock_alignment
 from isthmus.data.checks import limits
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.episode import Episode, as_plain_json, check_signal_names
-from isthmus.data.importers import Progress, Table, load_table, silent
+from isthmus.data.importers import Table, load_table
 
 MAX_MAP_BYTES = 2**20
 PerLabel = float | tuple[float, ...] | Mapping[str, float]

@@ -24,8 +24,8 @@ class CommandForm:
 
 
 COMMAND_FORMS = {
-    "train": CommandForm("train", ("task",), {"start": "from", "dynamics": "belief"}, fields={"dynamics": "belief"}),
-    "evaluate": CommandForm("evaluate", ("policy",), {"dynamics": "belief"}, fields={"dynamics": "belief", "policy": "run"}),
+    "train": CommandForm("train", ("task",)),
+    "evaluate": CommandForm("evaluate", ("policy",)),
     "export": CommandForm("export", ("run",)),
     "run": CommandForm("run", ("controller",)),
     "measure": CommandForm("diagnose", ("controller", "recordings"), {"dynamics": "twin"}, ("--no-why",), {"dynamics": "twin"}),

@@ -14,7 +14,8 @@ from isthmus.core.errors import BadInput
 from isthmus.data.mcap.reader import read_episode
 from isthmus.deploy.run_result import RunResult
 from isthmus.pipeline.journal import CallRecord
-from isthmus.pipeline.library import Certificate, Diagnosis, GapResult
+from isthmus.pipeline.library import Diagnosis, GapResult
+from isthmus.validation.certificate import Certificate
 
 Action = Literal["none", "by hand", "longer", "wider", "adapt", "identify", "experiment"]
 """A repair: none needed; for a person; more training; wider randomization; a policy that adapts (RMA); identification, which

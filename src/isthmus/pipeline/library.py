@@ -18,34 +18,17 @@ from typing import Any
 from isthmus.core.errors import BadInput, Interrupted
 from isthmus.core.progress import Progress
 from isthmus.core.results import Result
-from isthmus.core.statistics import Estimate, Rate
+from isthmus.core.statistics import Estimate
 from isthmus.deploy.run import never, stop_on_signals
 from isthmus.deploy.run_result import RunResult
+from isthmus.learn.evaluate.evaluate import Evaluation
+from isthmus.learn.policies.export import ExportResult
+from isthmus.learn.train import TrainResult
 from isthmus.pipeline.command_line import command_line
 from isthmus.pipeline.journal import Call, Status
 from isthmus.real2sim.identify.identify import IdentifyResult
 from isthmus.real2sim.result_parts import ErrorChange, ErrorPair
-
-
-@dataclass(frozen=True)
-class Evaluation(Result, kind="evaluation"):
-    success: Rate
-    score: float
-
-
-@dataclass(frozen=True)
-class TrainResult(Result, kind="train"):
-    run: str
-    run_hash: str
-    steps: int
-    seconds: float
-    evaluation: Evaluation
-
-
-@dataclass(frozen=True)
-class ExportResult(Result, kind="export"):
-    controller: str
-    controller_hash: str
+from isthmus.validation.certificate import Certificate
 
 
 @dataclass(frozen=True)
@@ -99,22 +82,6 @@ class ExcitationResult(Result, kind="excitation"):
     commands: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class CertificateStage:
-    stage: str
-    decision: str
-    success: Rate
-    required: float
-
-
-@dataclass(frozen=True)
-class Certificate(Result, kind="certificate"):
-    passed: bool
-    protocol: str
-    on: str
-    stages: tuple[CertificateStage, ...]
-
-
 RESULT_TYPES: dict[str, type[Result]] = {
     "train": TrainResult,
     "evaluate": Evaluation,
@@ -130,7 +97,14 @@ RESULT_TYPES: dict[str, type[Result]] = {
 }
 
 
-VERBS = {"run": "isthmus.deploy.run:run", "identify": "isthmus.real2sim.identify.identify:identify"}
+VERBS = {
+    "train": "isthmus.learn.train:train",
+    "evaluate": "isthmus.learn.evaluate.evaluate:evaluate",
+    "export": "isthmus.learn.policies.export:export",
+    "run": "isthmus.deploy.run:run",
+    "identify": "isthmus.real2sim.identify.identify:identify",
+    "validate": "isthmus.validation.validate:validate",
+}
 """Verb -> its function, MODULE:NAME."""
 
 
@@ -191,10 +165,6 @@ def _number(x: float | None) -> float:
     return math.nan if x is None else float(x)
 
 
-def _evaluation(found: dict[str, Any]) -> Evaluation:
-    return Evaluation(Rate(**found["success"]), float(found["score"]))
-
-
 def _gap(found: dict[str, Any]) -> GapResult:
     s = found.get("score")
     score = Estimate(_number(s["value"]), _number(s["low"]), _number(s["high"]), "noise") if s else None
@@ -230,21 +200,10 @@ def _residual(found: dict[str, Any]) -> ResidualResult:
     return ResidualResult(found["kept"], found.get("ground"), tried, _change(found["error"]))
 
 
-def _certificate(found: dict[str, Any]) -> Certificate:
-    rows = tuple(
-        CertificateStage(s["stage"], s["decision"], Rate(**s["success"]), float(s["required"])) for s in found["stages"]
-    )
-    return Certificate(found["passed"], str(found.get("protocol")), str(found.get("on") or ""), rows)
-
-
 _READERS: dict[str, Callable[[dict[str, Any]], Result]] = {
-    "train": lambda f: TrainResult(f["run"], f["run_hash"], f["steps"], f["seconds"], _evaluation(f["evaluation"])),
-    "evaluate": _evaluation,
-    "export": lambda f: ExportResult(f["controller"], f["hash"]),
     "measure": _gap,
     "diagnose": _diagnosis,
     "fit_actuator": _actuator,
     "learn_residual": _residual,
     "excite": lambda f: ExcitationResult(tuple(f["commands"])),
-    "validate": _certificate,
 }

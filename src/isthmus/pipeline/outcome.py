@@ -9,22 +9,17 @@ from typing import Any
 from isthmus.core.results import Result
 from isthmus.core.statistics import Estimate, Rate
 from isthmus.deploy.run_result import RunResult
+from isthmus.learn.evaluate.evaluate import Evaluation
+from isthmus.learn.train import TrainResult
 from isthmus.pipeline.command_line import command_line, shell_text
 from isthmus.pipeline.decisions import best_attempt, is_finished
 from isthmus.pipeline.evidence import Attempt, LoopHistory, Repair, RobotEvidence
 from isthmus.pipeline.journal import CallRecord
-from isthmus.pipeline.library import (
-    ActuatorResult,
-    Certificate,
-    Diagnosis,
-    Evaluation,
-    GapResult,
-    ResidualResult,
-    TrainResult,
-)
+from isthmus.pipeline.library import ActuatorResult, Diagnosis, GapResult, ResidualResult
 from isthmus.real2sim.identify.identify import IdentifyResult
 from isthmus.real2sim.identify.model_selection import AS_BELIEVED
 from isthmus.real2sim.identify.motor_laws import LAW_PARAMETER_PREFIX, MOTOR_LAW_TERMS
+from isthmus.validation.certificate import Certificate
 from isthmus.world import Space
 
 

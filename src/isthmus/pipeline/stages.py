@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.learn.train import TrainResult
 from isthmus.pipeline import decisions
 from isthmus.pipeline.budgets import task_budget
 from isthmus.pipeline.evidence import Attempt, LoopHistory, Repair, repeats_samples, run_seconds
 from isthmus.pipeline.journal import Call, CallRecord
-from isthmus.pipeline.library import ExcitationResult, TrainResult
+from isthmus.pipeline.library import ExcitationResult
 from isthmus.pipeline.outcome import clue_name, parameters_outside_prior
 from isthmus.pipeline.settings import RECORDING, REPAIR, REPORT, RETRAIN, LoopSettings
 from isthmus.real2sim.identify.identify import IdentifyResult
@@ -74,7 +75,7 @@ def attempts_and_repairs(settings: LoopSettings, task: Task, folder: Path) -> Ge
     if not history.stop_reason and history.repairs and history.repairs[-1].action == "none":
         last = history.attempts[-1]
         if last.validation is None:
-            history.attempts[-1] = yield from _validate(settings, task, last, folder / "0-certificate.html", None)
+            history.attempts[-1] = yield from _validate(settings, task, last, None)
     return history
 
 
@@ -158,14 +159,11 @@ def recording_commands(task: Task, seconds: float, seed: int) -> tuple[str, ...]
     return tuple(out)
 
 
-def _validate(
-    settings: LoopSettings, task: Task, attempt: Attempt, page: Path, twin: Path | None
-) -> Generator[Call, CallRecord, Attempt]:
+def _validate(settings: LoopSettings, task: Task, attempt: Attempt, twin: Path | None) -> Generator[Call, CallRecord, Attempt]:
     chosen = protocol.load_protocol(default_protocol(task.robot)).stages[: REPAIR.protocol_stages]
-    arguments = {"controller": attempt.controller, "on": twin, "stages": tuple(stage.name for stage in chosen)}
-    arguments |= {"out": page, "seed": settings.seed}
-    outputs = (page, page.with_suffix(".json"))
-    return replace(attempt, validation=(yield Call("validate", "validate it in simulation", "validate", arguments, outputs)))
+    arguments: dict[str, Any] = {"controller": attempt.controller, "stages": tuple(stage.name for stage in chosen)}
+    arguments |= ({"on": str(twin)} if twin else {}) | {"seed": settings.seed}
+    return replace(attempt, validation=(yield Call("validate", "validate it in simulation", "validate", arguments)))
 
 
 # Repairs ----------------------------------------------------------------------------------------------------------
@@ -270,7 +268,7 @@ def _retrain_and_run(
     exported = yield _export(attempt)
     if exported.failure:
         return exported.failure
-    attempt = yield from _validate(settings, task, attempt, folder / f"{round_index}-certificate.html", repair.twin)
+    attempt = yield from _validate(settings, task, attempt, repair.twin)
     return (yield from _run_on_robot(settings, task, folder, attempt, round_index, repair.twin))
 
 
@@ -287,7 +285,7 @@ def _retrain(
     options |= {"width": RETRAIN.wider_prior_scale} if repair.action == "wider" else {}
 
     def training(start: Path | None, out: Path, how: str) -> Call:
-        begin = {"start": start, "kl": 0.0} if start else {"method": "rma"} if repair.action == "adapt" else {}
+        begin = {"start": start, "max_kl": 0.0} if start else {"method": "rma"} if repair.action == "adapt" else {}
         length = settings.training_length("continued" if start else "from scratch")
         return _train(settings, out, worlds + how, length, **begin, **options)
 

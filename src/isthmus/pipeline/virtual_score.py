@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
+from isthmus.learn.evaluate.evaluate import Evaluation
 from isthmus.pipeline.evidence import LoopHistory
 from isthmus.pipeline.journal import Call, CallRecord
-from isthmus.pipeline.library import Evaluation
 from isthmus.pipeline.outcome import VirtualScore
 from isthmus.pipeline.settings import REPORT, LoopSettings
 

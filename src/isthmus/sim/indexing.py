@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 
 import mujoco
@@ -23,6 +25,55 @@ _FREE_JOINT_SOURCES = {
 }
 """Parts of a free joint. MuJoCo keeps its linear velocity in the world frame and its angular velocity in the body's. `accel`
 is what an accelerometer at the joint says: acceleration without gravity, in the body's frame."""
+
+
+@dataclass(frozen=True)
+class RootColumns:
+    """Columns of one free joint: position and quaternion in qpos, (7), linear and angular velocity in qvel, (6)."""
+
+    qpos: slice
+    qvel: slice
+
+
+@dataclass(frozen=True)
+class Indexing:
+    """Columns of a model's state by name, resolved once."""
+
+    roots: Mapping[str, RootColumns]
+    """Bodies that move freely, the robot's own root first."""
+    qpos: Mapping[str, int]
+    """Column of qpos of each hinge and slide joint."""
+    qvel: Mapping[str, int]
+    """Column of qvel of each hinge and slide joint."""
+
+    @staticmethod
+    def of(robot: Robot, model: mujoco.MjModel | None = None) -> Indexing:
+        """Of a model with the robot in it; by default of the robot's own."""
+        m = robot.model if model is None else model
+        roots, qpos, qvel = {}, {}, {}
+        for j in range(m.njnt):
+            q, v = int(m.jnt_qposadr[j]), int(m.jnt_dofadr[j])
+            if m.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE:
+                roots[m.body(int(m.jnt_bodyid[j])).name] = RootColumns(slice(q, q + 7), slice(v, v + 6))
+            elif m.jnt_type[j] != mujoco.mjtJoint.mjJNT_BALL:
+                qpos[m.joint(j).name], qvel[m.joint(j).name] = q, v
+        first = [robot.morphology.base] if robot.morphology.base in roots else []
+        return Indexing({name: roots[name] for name in dict.fromkeys([*first, *roots])}, qpos, qvel)
+
+    @property
+    def root(self) -> RootColumns:
+        """The robot's own free root."""
+        if not self.roots:
+            raise BadInput("no body of this robot moves freely: it has joints only.")
+        return next(iter(self.roots.values()))
+
+    def joints(self, names: Iterable[str]) -> tuple[list[int], list[int]]:
+        """Columns of qpos and qvel of hinge and slide joints, in the order of the names."""
+        names = tuple(names)
+        for name in names:
+            if name not in self.qpos:
+                raise unknown_name("joint", name, self.qpos)
+        return [self.qpos[name] for name in names], [self.qvel[name] for name in names]
 
 
 def signal_sources(robot: Robot, model: mujoco.MjModel) -> SignalSources:

@@ -23,7 +23,7 @@ from torch import Tensor
 from isthmus.core.errors import BadInput
 from isthmus.core.geometry import rotate_inverse
 from isthmus.sim.engines.engine import DEFAULT_ENGINE, EngineFactory
-from isthmus.sim.indexing import driven_link_columns
+from isthmus.sim.indexing import Indexing, driven_link_columns
 from isthmus.sim.physics.blow_up import BlowUpRecorder
 from isthmus.sim.physics.disturbances import DisturbanceProcess
 from isthmus.sim.reality import Reality, RealSimulation
@@ -33,7 +33,7 @@ from isthmus.tasks.samplers.curriculum import Curriculum
 from isthmus.tasks.samplers.sampler import BeliefSampler, Sampler
 from isthmus.tasks.state import State, signal_limits
 from isthmus.tasks.task import Task, unmeasured_signals
-from isthmus.tasks.views import FeetView, add_missing_foot_sensors
+from isthmus.tasks.views import EndEffectorView, FeetView, add_missing_foot_sensors
 from isthmus.world import Belief
 
 LATER_EPISODES_SEED = 0xA6A1
@@ -89,7 +89,7 @@ class Env:
         model = self.sim.model
         self._base_body = base = model.body(robot.morphology.base).id if robot.morphology.floats else -1
         self.disturbances = DisturbanceProcess(n, float(model.body_subtreemass[max(base, 1)]), self.sim.tick, self.rng)
-        self.feet = FeetView(self.sim)
+        self.feet, self.end_effectors, self.indexing = FeetView(self.sim), EndEffectorView(self.sim), Indexing.of(robot, model)
         self.horizon = round(task.episode / self.sim.tick)
 
         target = robot.contract.target
@@ -171,9 +171,10 @@ class Env:
         else:
             qpos, qvel = np.tile(np.array(robot.home), (k, 1)), np.zeros((k, robot.model.nv))
         if task.terrain is not None:
-            qpos[:, :2] += task.terrain.sample_tile_centres(rng, k, level.roughness)
-            at = torch.from_numpy(qpos[:, :2].astype(np.float32))
-            qpos[:, 2] += task.terrain.height_at(at[:, 0], at[:, 1]).numpy()
+            place = qpos[:, self.indexing.root.qpos][:, :3]
+            place[:, :2] += task.terrain.sample_tile_centres(rng, k, level.roughness)
+            at = torch.from_numpy(place[:, :2].astype(np.float32))
+            place[:, 2] += task.terrain.height_at(at[:, 0], at[:, 1]).numpy()
         self.sim.reset(ids, qpos, qvel)
         self.blow_up_recorder.clear(ids)
         t = torch.from_numpy(ids)
@@ -207,7 +208,9 @@ class Env:
         target = torch.clamp(target, *self.limits)
         self.target_history = torch.stack([target, self.target_history[0], self.target_history[1]])
         if self._base_body >= 0:
-            self.sim.xfrc_applied[:, self._base_body, :3] = self.disturbances.advance(self.sim.qvel[:, :3])
+            self.sim.xfrc_applied[:, self._base_body, :3] = self.disturbances.advance(
+                self.sim.qvel[:, self.indexing.root.qvel][:, :3]
+            )
         self.blow_up_recorder.note(target.numpy())
         self.sim.step(target.numpy())
         blown = self.blow_up_recorder.rescue()
@@ -298,7 +301,8 @@ class Env:
         engine, terrain = self.sim, self.task.terrain
         qpos, qvel = torch.from_numpy(engine.qpos[ids]).float(), torch.from_numpy(engine.qvel[ids]).float()
         feet_pos, feet_force = feet or self.feet.read(ids)
-        ground = terrain.height_at(qpos[:, 0], qpos[:, 1]) if terrain else torch.zeros(len(qpos))
+        place = qpos[:, self.indexing.root.qpos] if terrain else qpos
+        ground = terrain.height_at(place[:, 0], place[:, 1]) if terrain else torch.zeros(len(qpos))
         feet_ground = terrain.height_at(feet_pos[..., 0], feet_pos[..., 1]) if terrain else torch.zeros(feet_force.shape)
         return State(
             qpos=qpos,
@@ -318,6 +322,8 @@ class Env:
             feet_pos=feet_pos,
             feet_ground=feet_ground,
             feet_force=feet_force,
+            end_effector_pos=self.end_effectors.read(ids),
+            at=self.indexing,
             **{name: value[ids] for name, value in self._last_tick_fields().items()},
         )
 

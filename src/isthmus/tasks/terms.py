@@ -5,6 +5,8 @@ Terms named for something good are positive; terms named for something bad are c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -107,13 +109,10 @@ def air_time(s: State, target_air_time: float = 0.25) -> Tensor:
     return ((s.air_time - target_air_time) * s.landed).sum(1) * s.commanded_to_move
 
 
-def asymmetry(s: State) -> Tensor:
-    """Squared difference between the left and right feet's mean load, in units of the total.
-
-    Feet come in the order right, left, right, left.
-    """
-    right, left = s.feet_force[:, 0::2].sum(1), s.feet_force[:, 1::2].sum(1)
-    return ((left - right) / (left + right).clamp_min(1.0)).square()
+def asymmetry(s: State, right: Sequence[int] = (0, 2), left: Sequence[int] = (1, 3)) -> Tensor:
+    """Squared difference between the left and right feet's load, in units of the total; `right` and `left` index the feet."""
+    right_load, left_load = s.feet_force[:, list(right)].sum(1), s.feet_force[:, list(left)].sum(1)
+    return ((left_load - right_load) / (left_load + right_load).clamp_min(1.0)).square()
 
 
 def alive(s: State) -> Tensor:

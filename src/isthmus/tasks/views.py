@@ -1,4 +1,4 @@
-"""Where a robot's feet are and how hard they are pressed to the ground."""
+"""What a state shows of feet and end effectors, read from a simulation by the names of the robot's Morphology."""
 
 from __future__ import annotations
 
@@ -24,6 +24,18 @@ class FeetView:
         pos = torch.from_numpy(self._site_positions[ids][:, self._sites]).float()
         force = torch.from_numpy(self.engine.sensordata[ids][:, self._contact_columns]).float()
         return pos, force.norm(dim=-1)
+
+
+class EndEffectorView:
+    def __init__(self, sim: Simulation):
+        self._sites = [sim.model.site(arm.end_effector).id for arm in sim.robot.morphology.arms]
+        self._site_positions = sim.engine.array("site_xpos") if self._sites else None
+
+    def read(self, ids: np.ndarray | slice) -> Tensor | None:
+        """World positions, m, (k, arms, 3), in worlds `ids`; None where the robot has no arm."""
+        if self._site_positions is None:
+            return None
+        return torch.from_numpy(self._site_positions[ids][:, self._sites]).float()
 
 
 def _force_columns(model: mujoco.MjModel, foot: Foot) -> list[int]:

@@ -16,7 +16,8 @@ from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
 from isthmus.data.contract import Contract, Signal
 from isthmus.data.episode import Event
-from isthmus.data.exporters.parquet import is_episode_parquet, read_parquet, write_lerobot, write_parquet
+from isthmus.data.exporters.lerobot import write_lerobot
+from isthmus.data.exporters.parquet import is_episode_parquet, read_parquet, write_parquet
 from isthmus.data.mcap.layout import Layout
 from isthmus.data.mcap.writer import read_episode, write_episode
 from support.episodes import JOINTS, REGULAR, regular_episode

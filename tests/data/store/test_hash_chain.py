@@ -45,7 +45,7 @@ def test_an_altered_part_is_found_by_its_entry(three, capsys):
         assert (code, told["first_altered"], told["entries"]) == (1, number, number - 1)
         path.unlink()
         with pytest.raises(BadInput, match=rf"entry {number}\) .* is gone"):
-            three.query("select 1")
+            three.select("select 1")
         path.write_bytes(data)
     assert main(["data", "verify", "--store", str(three.folder)]) == 0
 
@@ -64,7 +64,7 @@ def test_an_altered_chain_is_found_by_the_first_entry_that_does_not_fit(three, c
         path.write_bytes(b"".join(changed))
         assert f"entry {number} " in Store.open(three.folder).chain.verify()
         with pytest.raises(BadInput, match=f"entry {number} "):
-            Store.open(three.folder).query("select 1")
+            Store.open(three.folder).select("select 1")
     path.write_bytes(b"".join(lines[:2]))
     assert Store.open(three.folder).chain.verify() == ""
     code, told = call(capsys, "data", "verify", "--head", head[:10], "--store", str(three.folder))
@@ -113,15 +113,15 @@ def test_a_question_can_neither_write_nor_read_anything_else(tmp_path, three, ca
 
 def test_a_wrong_question_is_answered_with_the_right_names(three):
     with pytest.raises(BadInput, match='Did you mean "episodes"'):
-        three.query("select * from episode")
+        three.select("select * from episode")
     with pytest.raises(BadInput, match=r"DuckDB says: .*sucess"):
-        three.query("select sucess from episodes")
+        three.select("select sucess from episodes")
 
 
 def test_rows_beyond_the_limit_are_said_to_be_there(three):
-    answer = three.query("select hash from episodes", 4)
+    answer = three.select("select hash from episodes", 4)
     assert (len(answer.rows), answer.more) == (4, True)
-    assert not three.query("select hash from episodes", 15).more
+    assert not three.select("select hash from episodes", 15).more
 
 
 def test_query_prints_a_table_and_asks_for_a_store(three, capsys):
@@ -217,24 +217,24 @@ def test_an_altered_run_is_not_taken(family, tmp_path):
 
 
 def test_an_evaluation_lists_its_episodes(tmp_path, capsys):
-    from isthmus.cli.evaluation_episodes import write_episodes
     from isthmus.learn import runs
-    from isthmus.learn.evaluate.evaluate import evaluate
+    from isthmus.learn.evaluate.evaluate import write_episodes
+    from isthmus.learn.evaluate.rollout import run_episodes
     from isthmus.learn.policies.actor import Actor
     from isthmus.tasks.catalogue import get_task
 
     task = get_task("pendulum/swingup")
     run = runs.create(tmp_path / "run", runs.RunConfig(task.name), task, task.robot.prior)
-    result = evaluate(replace(task, episode=0.2), Actor(run.config.actor_spec(task)), 6, 5, run.belief)
-    write_episodes(tmp_path / "a.parquet", run, task, result.episodes, 5, ["inside"], belief=run.belief.hash)
+    rows = run_episodes(replace(task, episode=0.2), Actor(run.config.actor_spec(task)), 6, 5, run.belief)
+    write_episodes(tmp_path / "a.parquet", run, task, rows, 5, ["inside"], belief=run.belief.hash)
     store = Store(tmp_path / "store")
     store.add([tmp_path / "a.parquet", tmp_path / "run"])
     n, score, tags = one(store, "select count(*), avg(score), any_value(tags) from episodes where task = 'pendulum/swingup'")
     assert (n, tags) == (6, ["inside"])
-    assert score == pytest.approx(result.score)
+    assert score == pytest.approx(rows["score"].mean())
     name = task.robot.space.names[0]
-    found = store.query(f"select e['{name}'] from episodes order by world").rows
-    np.testing.assert_array_equal(np.array(found)[:, 0], result.episodes["e"][:, 0])
+    found = store.select(f"select e['{name}'] from episodes order by world").rows
+    np.testing.assert_array_equal(np.array(found)[:, 0], rows["e"][:, 0])
     code, told = call(capsys, "data", "trace", str(tmp_path / "run"), "--store", str(tmp_path / "store"))
     assert code == 0
     assert ("list", "run", "run") in links(told)

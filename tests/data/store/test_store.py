@@ -34,7 +34,7 @@ def test_a_list_is_answered_as_it_was_written(tmp_path):
     n, rate, score = one(store, "select count(*), avg(success), avg(score) from episodes where source = 'sim'")
     assert (n, rate) == (N, pytest.approx(c["success"].mean()))
     assert score == pytest.approx(np.nanmean(c["score"]))
-    back = store.query("select e['payload'], e.friction, metrics.power, score from episodes order by world").rows
+    back = store.select("select e['payload'], e.friction, metrics.power, score from episodes order by world").rows
     found = np.array([[np.nan if v is None else v for v in row] for row in back])
     wanted = np.stack([c["e.payload"], c["e.friction"], c["metrics.power"], c["score"]], axis=1)
     np.testing.assert_array_equal(found, wanted)
@@ -48,7 +48,7 @@ def test_a_recording_is_there_with_signals_and_events_whatever_file_it_comes_in(
     write_parquet(tmp_path / "b.parquet", mine)
     store = Store(tmp_path / "store")
     added = store.add([tmp_path / "a.mcap", tmp_path / "b.parquet"], tags=["mat"])
-    assert (added.episodes, added.there) == (1, 1)
+    assert (added.episodes, added.already_there) == (1, 1)
     row = one(store, "select hash, source, unit, robot, controller, e.m, ticks, seconds, started, tags, success from episodes")
     assert row[:7] == (mine.hash, "real", "seven", "twolegs", "c" * 64, 2.0, 30)
     assert row[7:] == (mine.duration, "2023-11-14 22:13:20", ["mat"], None)
@@ -72,13 +72,13 @@ def test_rows_of_one_list_that_say_the_same_count_and_adding_again_adds_nothing(
 def test_robots_with_other_numbers_share_a_table_and_a_name_that_none_has_is_an_error(tmp_path):
     path, store = tmp_path / "a.jsonl", Store(tmp_path / "store")
     path.write_text('{"robot": "a", "e": {"mass": 2, "odd \\" name": 1}}\n{"robot": "b", "e": {"wind": 3}}\n{"robot": "c"}\n')
-    assert store.add([path]).problems == []
+    assert store.add([path]).problems == ()
     worlds(tmp_path / "b.parquet", 3)
     store.add([tmp_path / "b.parquet"])
-    rows = store.query("select robot, e.mass, e.wind, e['odd \" name'] from episodes where robot < 'd' order by 1").rows
+    rows = store.select("select robot, e.mass, e.wind, e['odd \" name'] from episodes where robot < 'd' order by 1").rows
     assert rows == [("a", 2.0, None, 1.0), ("b", None, 3.0, None), ("c", None, None, None)]
     with pytest.raises(BadInput, match="payloud"):
-        store.query("select e.payloud from episodes")
+        store.select("select e.payloud from episodes")
     path.write_text('{"e": {"Mass": 2}}\n')
     with pytest.raises(BadInput, match=r"e\.Mass .* as e\.mass"):
         store.add([path])
@@ -115,7 +115,7 @@ def test_a_folder_is_looked_through_and_what_is_not_ours_is_passed_over(tmp_path
     store = Store(tmp_path / "x" / "store")
     for there in (0, 12):
         added = store.add([tmp_path / "x"])
-        assert (added.there, added.passed, added.problems) == (there, 2, [])
+        assert (added.already_there, added.skipped_files, added.problems) == (there, 2, ())
     assert one(store, "select count(*) from episodes") == (11,)
 
 
@@ -182,7 +182,7 @@ def test_writers_at_once_lose_nothing_and_double_nothing(tmp_path):
     assert [p.wait() for p in running] == [0, 0]
     store = Store.open(tmp_path / "store")
     whole(store)
-    assert store.query("select seed, count(*) from episodes group by 1 order by 1").rows == [(0, N), (1, N), (2, N)]
+    assert store.select("select seed, count(*) from episodes group by 1 order by 1").rows == [(0, N), (1, N), (2, N)]
 
 
 # Labels -----------------------------------------------------------------------------------------------------------

@@ -12,9 +12,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from isthmus.core.errors import BadInput, unknown_name
-from isthmus.data.importers.columns import Column, Progress, Table, silent
+from isthmus.core.progress import Progress, silent
+from isthmus.data.importers.columns import Column, Table
 
-__all__ = ["Column", "Progress", "Table", "load_table", "silent"]
+__all__ = ["Column", "Table", "load_table"]
 
 TEXT_SUFFIXES = (".csv", ".tsv", ".txt", ".dat", ".log")
 PARQUET_SUFFIXES = (".parquet", ".pq")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,12 +20,6 @@ MAX_COLUMNS = 20_000
 MAX_LIST = 256
 """Longest list whose entries become columns; longer ones are images or point clouds."""
 MAX_DEPTH = 16
-Progress = Callable[[float], None]
-"""Is told how much of a file has been read, 0 to 1."""
-
-
-def silent(_: float) -> None:
-    """Nobody wants to know."""
 
 
 def check_size(source: str, size: int, present: int) -> None:

@@ -14,7 +14,8 @@ from typing import TextIO
 import numpy as np
 
 from isthmus.core.errors import BadInput
-from isthmus.data.importers.columns import MAX_COLUMNS, MAX_VALUES, Column, Progress, Table, silent
+from isthmus.core.progress import Progress, silent
+from isthmus.data.importers.columns import MAX_COLUMNS, MAX_VALUES, Column, Table
 
 MAX_BYTES = 2 * 2**30
 SPECIAL_VALUES = {"true": 1.0, "false": 0.0, "": np.nan, "na": np.nan, "null": np.nan, "none": np.nan}

@@ -14,7 +14,8 @@ from mcap.opcode import Opcode
 from mcap.records import Channel, Schema
 
 from isthmus.core.errors import BadInput, unreadable_file
-from isthmus.data.importers.columns import Progress, Table, TopicRows, check_size, silent, table_from_topics
+from isthmus.core.progress import Progress, silent
+from isthmus.data.importers.columns import Table, TopicRows, check_size, table_from_topics
 from isthmus.data.mcap import container
 
 Decoder = Callable[[bytes], Any]

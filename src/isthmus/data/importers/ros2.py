@@ -8,7 +8,8 @@ from pathlib import Path
 from mcap.records import Channel, Schema
 
 from isthmus.core.errors import BadInput
-from isthmus.data.importers.columns import Progress, Table, silent, table_from_topics
+from isthmus.core.progress import Progress, silent, sub_progress
+from isthmus.data.importers.columns import Table, table_from_topics
 from isthmus.data.importers.mcap import MessageCollector, read_mcap
 
 MAX_BYTES = 16 * 2**30
@@ -27,10 +28,7 @@ def load_bag(folder: Path, progress: Progress = silent) -> Table:
         raise BadInput(f"{folder} has no .db3 or .mcap file{hint}.")
     messages, notes = MessageCollector(str(folder)), []
     for i, file in enumerate(files):
-
-        def part(fraction: float, i: int = i) -> None:
-            progress((i + fraction) / len(files))
-
+        part = sub_progress(progress, i / len(files), (i + 1) / len(files))
         if file.suffix == ".db3":
             _read_db3(file, messages, part)
         elif not read_mcap(file, messages, part):

@@ -154,7 +154,7 @@ def _with_episode_count(about: str, n: int) -> str:
 
 def _add_store(graph: ProvenanceGraph, store: Store, start: str) -> None:
     most = 10**6
-    found = store.query(
+    found = store.select(
         "select hash, kind, file, robot, task, about, "
         "list_transform(parents, lambda p: [p.role, p.hash]), list_transform(holds, lambda p: [p.role, p.hash]) from artifacts",
         most,
@@ -166,9 +166,9 @@ def _add_store(graph: ProvenanceGraph, store: Store, start: str) -> None:
     columns += ("seconds", "complete", "parents")
     also = f"or starts_with(hash, '{start}')" if len(start) >= MIN_HASH_DIGITS and start.isalnum() else ""
     sql = f"select {', '.join(columns)} from added_episodes where list is null {also}"  # noqa: S608
-    for values in store.query(sql, most).rows:
+    for values in store.select(sql, most).rows:
         row: Row = dict(zip(columns, values, strict=True))
         graph.add_episode(row)
-    for found_list, n in store.query("select list, count(*) from added_episodes where list is not null group by 1", most).rows:
+    for found_list, n in store.select("select list, count(*) from added_episodes where list is not null group by 1", most).rows:
         if found_list in graph.nodes:
             graph.nodes[found_list].about = _with_episode_count(graph.nodes[found_list].about, n)

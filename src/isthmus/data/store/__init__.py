@@ -2,7 +2,7 @@
 
     store = Store("store")
     store.add([Path("walk.mcap"), Path("runs/a")])
-    names, rows, more = store.query("select unit, count(*), avg(success) from episodes group by 1")
+    found = store.query("select unit, count(*), avg(success) from episodes group by 1")
 
 On disk:
 

@@ -34,17 +34,17 @@ DUCKDB_CONFIG = {
 MAX_SQL = 100_000
 
 VIEWS = {
-    "standing": "select * from marks where hash not in (select withdraws from marks where withdraws is not null)",
-    "labels": "select hash, episode, start, stop, text, who, noted from standing where text is not null",
-    "tags": "select hash, episode, tag, who, noted from standing where tag is not null",
+    "valid_labels": "select * from marks where hash not in (select withdraws from marks where withdraws is not null)",
+    "labels": "select hash, episode, start, stop, text, who, noted from valid_labels where text is not null",
+    "tags": "select hash, episode, tag, who, noted from valid_labels where tag is not null",
     "verdicts": "select episode, arg_max(success, noted) as success, arg_max(who, noted) as who, max(noted) as noted "
-    "from standing where success is not null group by episode",
+    "from valid_labels where success is not null group by episode",
     "made_by": "select hash, list_filter(parents, lambda p: p.role = 'run')[1].hash as run, "
     "list_filter(parents, lambda p: p.role = 'belief')[1].hash as belief, task from artifacts where kind = 'controller'",
     "episodes": "select a.* replace (coalesce(v.success, a.success) as success, coalesce(a.run, m.run) as run, "
     "coalesce(a.belief, m.belief) as belief, coalesce(a.task, m.task) as task, "
     "case when t.tags is null then a.tags else list_distinct(list_concat(a.tags, t.tags)) end as tags) "
-    "from told a left join verdicts v on v.episode = a.hash left join made_by m on m.hash = a.controller "
+    "from episodes_with_groups a left join verdicts v on v.episode = a.hash left join made_by m on m.hash = a.controller "
     "left join (select episode, list(tag) as tags from tags group by 1) t on t.episode = a.hash",
     "links": "select hash as child, p.role as role, p.hash as parent from (select hash, unnest(parents) as p from artifacts) "
     "union all select hash, 'list', list from added_episodes where list is not null "
@@ -58,7 +58,7 @@ QUERYABLE_TABLES = ("episodes", "signals", "events", "labels", "tags", "artifact
 
 
 @dataclass(frozen=True)
-class QueryResult:
+class Rows:
     names: list[str]
     rows: list[tuple[Any, ...]]
     more: bool
@@ -85,7 +85,7 @@ def connect_duckdb(chain: HashChain) -> Any:
         data = dataset(files, schema=shape, format="parquet") if files else shape.empty_table()
         connection.register(REGISTERED_NAMES.get(table, table), data)
     connection.register("entries", _entries_table(pa, chain.entries))
-    for name, text in (("told", _episodes_view_sql(chain.extra_columns("episodes"))), *VIEWS.items()):
+    for name, text in (("episodes_with_groups", _episodes_view_sql(chain.extra_columns("episodes"))), *VIEWS.items()):
         connection.execute(f"create view {name} as {text}")
     connection.execute("set lock_configuration = true")
     return connection
@@ -115,7 +115,7 @@ def _entries_table(pa: Any, entries: Sequence[ChainEntry]) -> Any:
     return pa.table(columns | counts)
 
 
-def run_query(chain: HashChain, sql: str, rows: int) -> QueryResult:
+def run_query(chain: HashChain, sql: str, rows: int) -> Rows:
     """The answer to one SELECT (also DESCRIBE, SUMMARIZE, SHOW TABLES and EXPLAIN); anything else is a BadInput."""
     db = import_duckdb()
     if len(sql) > MAX_SQL:
@@ -136,7 +136,7 @@ def run_query(chain: HashChain, sql: str, rows: int) -> QueryResult:
         raise BadInput(f"DuckDB says: {_one_line_error(error)}") from None
     finally:
         connection.close()
-    return QueryResult(names, [tuple(_to_json_value(v) for v in row) for row in table[:rows]], len(table) > rows)
+    return Rows(names, [tuple(_to_json_value(v) for v in row) for row in table[:rows]], len(table) > rows)
 
 
 def _one_line_error(error: Exception) -> str:

@@ -1,14 +1,17 @@
-"""A store: add to it, mark what is in it, ask it."""
+"""A store of episodes: add to it, label what is in it, query and verify it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.core.files import content_hash
+from isthmus.core.progress import Progress, silent
+from isthmus.core.results import Result
 from isthmus.data.store import sql as engine
 from isthmus.data.store import tables
 from isthmus.data.store.hash_chain import HashChain
@@ -26,18 +29,58 @@ MAX_COLUMN_NAMES = 5_000
 MIN_HASH_DIGITS = 4
 """Digits of a hash that stand for it."""
 AddProgress = Callable[[float, int], None]
-"""Is told how much has been read, 0 to 1, and how many episodes have been added for good."""
+"""Called with the fraction that has been read, 0 to 1, and the number of episodes that are on disk."""
 
 
 @dataclass
-class AddResult:
+class _Counts:
+    """Rows that were added, and those that the store had already."""
+
     episodes: int = 0
     artifacts: int = 0
-    there: int = 0
+    already_there: int = 0
+
+
+@dataclass(frozen=True)
+class AddResult(Result, kind="store-add"):
+    store: str
+    episodes: int
+    """Rows that were added."""
+    artifacts: int
+    already_there: int
     """Rows that the store had already."""
-    passed: int = 0
-    """Files in folders that are none of ours."""
-    problems: list[str] = field(default_factory=list)
+    skipped_files: int
+    """Files in folders that are of no known kind."""
+    problems: tuple[str, ...]
+    entries: int
+    """Of the hash chain."""
+    head: str
+    """Hash of the last entry."""
+
+
+@dataclass(frozen=True)
+class QueryResult(Result, kind="store-query"):
+    store: str
+    head: str
+    columns: tuple[str, ...]
+    rows: tuple[Mapping[str, Any], ...]
+    """Values by column; a second column of one name is NAME:INDEX."""
+    more: bool
+    """Whether there are further rows."""
+
+
+@dataclass(frozen=True)
+class VerifyResult(Result, kind="store-verify"):
+    store: str
+    whole: bool
+    entries: int
+    """Sound entries of the hash chain."""
+    rows: Mapping[str, int]
+    """By table."""
+    head: str
+    problem: str
+    first_altered: int | None
+    """Number of the first altered entry."""
 
 
 class Store:
@@ -64,7 +107,7 @@ class Store:
         self, paths: Sequence[Path], tags: Sequence[str] = (), report: AddProgress = lambda fraction, episodes: None
     ) -> AddResult:
         """Everything in files and folders that is not there yet. Killed at any moment, what was reported stays."""
-        sources, added, waiting, size, began = Sources.from_paths(paths), AddResult(), [], 0, time.monotonic()
+        sources, added, waiting, size, began = Sources.from_paths(paths), _Counts(), [], 0, time.monotonic()
         for item, fraction in sources.items():
             if tags and item.table == "episodes":
                 item.row["tags"] = list(dict.fromkeys([*item.row.get("tags", ()), *tags]))
@@ -76,10 +119,18 @@ class Store:
                 report(fraction, added.episodes)
         self._commit(waiting, added)
         report(1.0, added.episodes)
-        added.passed, added.problems = sources.skipped_files, sources.problems
-        return added
+        return AddResult(
+            store=str(self.folder),
+            episodes=added.episodes,
+            artifacts=added.artifacts,
+            already_there=added.already_there,
+            skipped_files=sources.skipped_files,
+            problems=tuple(sources.problems),
+            entries=len(self.chain.entries),
+            head=self.chain.head,
+        )
 
-    def _commit(self, items: Iterable[StoreItem], added: AddResult) -> None:
+    def _commit(self, items: Iterable[StoreItem], added: _Counts) -> None:
         """Write what is new among the items as one entry."""
         rows: dict[str, list[Row]] = {}
         with self.chain.writer_lock():
@@ -87,7 +138,7 @@ class Store:
             for item in items:
                 found = item.row["hash"]
                 if found in known[item.table] or found in own[item.table]:
-                    added.there += 1
+                    added.already_there += 1
                     continue
                 own[item.table].add(found)
                 rows.setdefault(item.table, []).append(item.row)
@@ -125,7 +176,7 @@ class Store:
         now = time.time()
         rows = [{"episode": episode, "who": who, "noted": now} | note for note in notes]
         items = [StoreItem("marks", row | {"hash": content_hash(row)}) for row in rows]
-        self._commit(items, AddResult())
+        self._commit(items, _Counts())
         return [item.row["hash"] for item in items]
 
     def find_hash(self, prefix: str, table: str = "episodes") -> str:
@@ -146,8 +197,30 @@ class Store:
 
     # Asking -------------------------------------------------------------------------------------------------------
 
-    def query(self, sql: str, rows: int = 1_000) -> engine.QueryResult:
-        """The answer to one SELECT, up to so many rows."""
+    def select(self, sql: str, rows: int = 1_000) -> engine.Rows:
+        """Rows of one SELECT as tuples, at most so many."""
         self.chain.read()
         self.chain.check_parts()
         return engine.run_query(self.chain, sql, rows)
+
+    def query(self, sql: str, rows: int = 1_000) -> QueryResult:
+        """The answer to one SELECT, at most so many rows."""
+        if rows < 1:
+            raise BadInput("--rows must be at least 1.")
+        found = self.select(sql, rows)
+        unique = [name if found.names.index(name) == i else f"{name}:{i + 1}" for i, name in enumerate(found.names)]
+        table = tuple(dict(zip(unique, row, strict=True)) for row in found.rows)
+        return QueryResult(str(self.folder), self.chain.head, tuple(found.names), table, found.more)
+
+    def verify(self, head: str = "", progress: Progress = silent) -> VerifyResult:
+        """Check every byte. `head` is a hash noted before: if the chain lacks it, entries were removed or rewritten."""
+        problem = self.chain.verify(progress)
+        entries, found = self.chain.entries, self.chain.head
+        altered = len(entries) + 1 if problem else None
+        if not problem and head and not any(e.hash.startswith(head) for e in entries):
+            problem = f"{self.folder} has no entry whose hash begins with {head}: entries were taken away or written anew."
+        rows: dict[str, int] = {}
+        for entry in entries:
+            for table, part in entry.parts.items():
+                rows[table] = rows.get(table, 0) + part.rows
+        return VerifyResult(str(self.folder), not problem, len(entries), rows, found, problem, altered)

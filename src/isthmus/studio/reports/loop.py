@@ -19,10 +19,11 @@ from isthmus.core.errors import BadInput
 from isthmus.core.files import atomic_write, content_hash
 from isthmus.core.progress import Progress, silent, sub_progress
 from isthmus.core.statistics import Rate
+from isthmus.learn.train import TrainResult
 from isthmus.pipeline.command_line import command_line, shell_text
 from isthmus.pipeline.evidence import LoopHistory
 from isthmus.pipeline.journal import CallRecord, Library
-from isthmus.pipeline.library import ActuatorResult, ResidualResult, TrainResult, isthmus_library
+from isthmus.pipeline.library import ActuatorResult, ResidualResult, isthmus_library
 from isthmus.pipeline.loop import read_history
 from isthmus.pipeline.outcome import IdentifiedParameter, LoopResult, describe_truth, identified_parameters
 from isthmus.pipeline.settings import REPORT
@@ -31,6 +32,7 @@ from isthmus.robots.twin import Twin
 from isthmus.sim.robot import Robot
 from isthmus.studio.figures.axes import Line, estimate_chart, line_chart
 from isthmus.studio.figures.motion_player import PLAYER_SCRIPT
+from isthmus.studio.reports.certificate import write_certificate
 from isthmus.studio.reports.loop_motions import motion_section, overlay_section, replay_first_and_last
 from isthmus.studio.reports.page import Section, collapsible, figure, html_page, paragraph, table
 from isthmus.tasks.catalogue import get_task
@@ -305,13 +307,13 @@ def _certificate_section(history: LoopHistory, path: Path) -> str:
     for stage in found.stages:
         r = stage.success
         bounds = f"{100 * r.low:.0f} to {100 * r.high:.0f} %"
-        cells = [stage.stage, DECISION_WORDS[stage.decision], f"{100 * r.rate:.0f} %", bounds]
+        cells = [stage.name, DECISION_WORDS[stage.decision], f"{100 * r.rate:.0f} %", bounds]
         rows.append([*cells, f"{100 * stage.required:.0f} %", str(r.n)])
     heads = ["stage", "", "success", "bounds", "required", "trials"]
     verdict = "Passed." if found.passed else "Not passed."
-    where = f" on {found.on}" if found.on else ""
-    pages = [p for p in attempt.validation.call.outputs if p.suffix == ".html" and p.exists()]
-    links = "".join(f'<p class="quiet">Certificate: {_relative_link(p, path)}</p>' for p in pages)
+    where = f" on {found.tested_on}" if found.tested_on else ""
+    page = write_certificate(found, path.with_name(attempt.controller.stem + ".certificate.html"))[1]
+    links = f'<p class="quiet">Certificate: {_relative_link(page, path)}</p>'
     text = paragraph(f"Protocol {found.protocol}{where}, its first stages.")
     return f'<p class="verdict">{verdict}</p>' + text + table(heads, rows, right=(2, 5)) + links
 
