@@ -14,12 +14,14 @@ tells nothing apart there; `--families severe --each 30` draws harder ones. On e
     randomized    trained in worlds of the prior
     longer        the same, and then trained on once more
     adaptive      the same, and finds out in which world it is (rma)
-    real2sim      randomized, then what `isthmus loop` does: recorded on the robot, its verdict followed, trained on the twin;
-                  of the two policies the one that did better in 64 watched episodes each; it may train up to six times
-    oracle        randomized, then trained on once in the world of the true numbers, which nobody has on a real robot
+    real2sim      randomized, then what `isthmus loop` does: recorded on the robot, its diagnosis followed, trained on the twin;
+                  the policy that it hands over, chosen by what hardware shows; it may train up to six times
+    oracle        randomized, then trained on once inside the reality itself, with its parameters and its missing physics,
+                  which nobody has of a real robot: an upper bound
 
-Each step is an `isthmus` command. Finished ones are not repeated, so that the same command goes on where it was. The same
-command in a second terminal takes realities that the first is not at.
+The episodes that are counted here are seen by no decision of the loop. Each step is a call of the library. Finished ones are
+not repeated, so that the same command resumes where it was. The same command in a second terminal takes realities that the
+first is not at.
 """
 
 from __future__ import annotations
@@ -27,20 +29,29 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bench.spread import spread
-from isthmus.cli.loop_ import CRASH_EXIT_CODE, run_command
-from isthmus.core.errors import BadInput
+from isthmus.core.errors import BadInput, Interrupted
 from isthmus.core.files import atomic_write, canonical_json, write_json
+from isthmus.core.progress import Progress, silent
+from isthmus.core.results import Result
+from isthmus.learn.algorithms import algorithm
+from isthmus.learn.evaluate.evaluate import Evaluation
+from isthmus.learn.train import TrainResult
 from isthmus.pipeline.budgets import TASK_BUDGETS, task_budget
-from isthmus.pipeline.evidence import LoopSettings
-from isthmus.pipeline.journal import Call, CallRecord, Journal, exclusive_folder, run_calls
+from isthmus.pipeline.decisions import best_attempt
+from isthmus.pipeline.journal import Call, CallRecord, Journal, SilentObserver, exclusive_folder, run_calls
+from isthmus.pipeline.library import IsthmusLibrary
+from isthmus.pipeline.settings import LoopSettings
 from isthmus.pipeline.stages import attempts_and_repairs
-from isthmus.robots import get_robot
+from isthmus.sim.reality import Reality
 from isthmus.sim.reality.hidden import hidden
 from isthmus.tasks.catalogue import get_task
 
@@ -48,26 +59,75 @@ FAMILIES, SEVERE = ("parametric-outside", "unmodelled", "mixed"), "severe"
 EACH, FIRST = 10, 110
 """Realities of each family, and the seed of the first: others than were looked at while the loop was built."""
 EPISODES = 64
-"""Watched, of each method on each reality."""
-TRAINED = {"nominal": ("--width", "0"), "randomized": (), "longer": (), "adaptive": ("--method", "rma")}
+"""Counted, of each method on each reality."""
+EVALUATION_SEED = 2
+"""Another than that of the loop's own report."""
+ADAPTIVE_STEPS = 1.5
+"""Times the steps of the others: a teacher and a student share them."""
+TRAINED: dict[str, dict[str, Any]] = {
+    "nominal": {"width": 0.0},
+    "randomized": {},
+    "longer": {},
+    "adaptive": {"method": "rma"},
+}
 METHODS = (*TRAINED, "real2sim", "oracle")
+ORACLE = "train-oracle"
 Rows = list[dict]
+
+
+class Broken(BaseException):
+    """A call ended with an unexpected exception: nothing that can be counted."""
+
+
+class BenchLibrary(IsthmusLibrary):
+    """The library, of which every answer counts; the oracle trains inside the reality."""
+
+    def __init__(self, reality: Reality | None = None):
+        self.reality = reality
+
+    def __call__(self, call: Call, progress: Progress) -> Result:
+        oracle = call.name == ORACLE and self.reality is not None
+        try:
+            with training_inside(self.reality) if oracle and self.reality else nullcontext():
+                return super().__call__(call, progress)
+        except (BadInput, Interrupted, ConnectionError, TimeoutError):
+            raise
+        except Exception as error:
+            raise Broken(f"{call.name} broke: {type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def training_inside(reality: Reality) -> Iterator[None]:
+    """Trainings meanwhile simulate the reality itself, with its parameters and missing physics."""
+    env = algorithm.Env
+    algorithm.Env = partial(env, reality=reality)  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        algorithm.Env = env  # type: ignore[misc]
+
+
+class Printer(SilentObserver):
+    def began(self, number: int, call: Call) -> Progress:
+        print(call.purpose, file=sys.stderr, flush=True)
+        return silent
 
 
 def trained(task: str, folder: Path) -> Generator[Call, CallRecord, dict[str, float]]:
     """Policies that all realities share; seconds that each took."""
-    first, again = TASK_BUDGETS[task].training_ticks
+    first, again = TASK_BUDGETS[task].training_steps
     spent = {}
-    for name, options in TRAINED.items():
-        out = folder / name
-        ticks = ("--steps", str(first))
+    for name, special in TRAINED.items():
+        out, options = folder / name, special | {"steps": first}
         if name == "adaptive":
-            ticks = ("--steps", str(round(1.5 * first)))  # a teacher and a student share them
+            options |= {"steps": round(ADAPTIVE_STEPS * first)}
         if name == "longer":
-            ticks = ("--steps", str(again), "--from", str(folder / "randomized"), "--kl", "0")
-        done = yield Call(f"train-{name}", f"train {name}", ("train", task, "-o", str(out), *options, *ticks), (out,))
-        # A training that was interrupted and resumed knows better than the last command how long it took.
-        seconds = max(done.seconds, float(done.result.get("seconds") or 0.0))
+            options |= {"steps": again, "start": folder / "randomized", "max_kl": 0.0}
+        arguments = {"task": task, "out": out, **options}
+        done = yield Call(f"train-{name}", f"train {name}", "train", arguments, (out,))
+        found = done.result_as(TrainResult)
+        # A training that was interrupted and resumed knows better than the last call how long it took.
+        seconds = max(done.seconds, found.seconds if found else 0.0)
         spent[name] = seconds + (spent["randomized"] if name == "longer" else 0.0)
     return spent
 
@@ -75,47 +135,48 @@ def trained(task: str, folder: Path) -> Generator[Call, CallRecord, dict[str, fl
 def closed(
     task: str, folder: Path, seed: int, family: str, spent: dict[str, float], n: int
 ) -> Generator[Call, CallRecord, dict]:
-    """What every method makes of one reality, in n watched episodes each."""
+    """What every method makes of one reality, in n episodes each."""
     word, own = f"hidden:{seed}:{family}", folder / f"{family}-{seed}"
     row: dict = {"task": task, "family": family, "seed": seed, "episodes": n}
     row |= {what: {} for what in ("success", "score", "seconds", "robot")}
     for name in TRAINED:
-        yield from _watch(row, name, folder / name, word, n)
+        yield from _count(row, name, folder / name, word, n)
         row["seconds"][name], row["robot"][name] = spent[name], 0.0
     own.mkdir(exist_ok=True)
-    settings = LoopSettings(
-        task, "", word, task_budget(task).recording_seconds, rounds=1, run=str((folder / "randomized").absolute())
-    )
-    story, steps = run_calls(attempts_and_repairs(settings, get_task(task), own), Journal(own), _sound, _told)
-    if not story.attempts:
-        raise BadInput(f"the loop on {word} did not begin: {story.stop_reason}")
-    # What the loop hands over: its last policy, or the one before where that did better.
-    yield from _watch(row, "real2sim", story.best_attempt.run, word, n)
-    row["seconds"]["real2sim"] = spent["randomized"] + sum(done.seconds for done in steps)
-    row["robot"]["real2sim"] = story.robot_seconds
-    row |= {"cause": story.attempts[0].cause, "stopped": story.stop_reason}
+    start, seconds = str((folder / "randomized").absolute()), task_budget(task).recording_seconds
+    settings = LoopSettings(task, f"sim:{word}", seconds, rounds=1, run=start)
+    stages = attempts_and_repairs(settings, get_task(task), own)
+    history, records = run_calls(stages, Journal(own), BenchLibrary(), Printer())
+    if not history.attempts:
+        raise BadInput(f"the loop on {word} did not begin: {history.stop_reason}")
+    yield from _count(row, "real2sim", best_attempt(history.attempts).run, word, n)
+    row["seconds"]["real2sim"] = spent["randomized"] + sum(record.seconds for record in records)
+    row["robot"]["real2sim"] = history.robot_seconds
+    row |= {"cause": history.attempts[0].cause, "stopped": history.stop_reason}
+    row |= {"evidence": [vars(a.evidence) for a in history.attempts], "best": best_attempt(history.attempts).name}
     out = folder / f"{family}-{seed}-oracle"
-    truth = _truth(task, seed, family, folder / f"{family}-{seed}-truth.json")
-    again = str(TASK_BUDGETS[task].training_ticks[1])
-    options = ("--from", str(folder / "randomized"), "--kl", "0", "--belief", str(truth), "--steps", again)
-    done = yield Call("train-oracle", f"oracle of {word}", ("train", task, "-o", str(out), *options), (out,))
+    arguments = {"task": task, "out": out, "start": folder / "randomized", "max_kl": 0.0}
+    arguments |= {"steps": TASK_BUDGETS[task].training_steps[1]}
+    done = yield Call(ORACLE, f"oracle of {word}", "train", arguments, (out,))
     row["seconds"]["oracle"], row["robot"]["oracle"] = spent["randomized"] + done.seconds, 0.0
-    yield from _watch(row, "oracle", out, word, n)
+    yield from _count(row, "oracle", out, word, n)
     return row
 
 
 def bench(task: str, folder: Path, families: Sequence[str], each: int, episodes: int, kept: Path | None) -> None:
     """All realities, but for those that are finished or that another process is at."""
     with exclusive_folder(folder):
-        spent, _ = run_calls(trained(task, folder), Journal(folder), _sound, _told)
+        spent, _ = run_calls(trained(task, folder), Journal(folder), BenchLibrary(), Printer())
     for seed in range(FIRST, FIRST + each):
         for family in families:
             own = folder / "realities" / f"{family}-{seed}"
             if any((row["family"], row["seed"]) == (family, seed) for row in finished(task, folder, kept)):
                 continue
+            library = BenchLibrary(hidden(get_task(task).robot, seed, family)[1])
             try:
                 with exclusive_folder(own):
-                    row, _ = run_calls(closed(task, folder, seed, family, spent, episodes), Journal(own), _sound, _told)
+                    stages = closed(task, folder, seed, family, spent, episodes)
+                    row, _ = run_calls(stages, Journal(own), library, Printer())
             except (BadInput, Broken) as error:
                 print(error, file=sys.stderr, flush=True)
                 continue
@@ -137,38 +198,14 @@ def finished(task: str, folder: Path, kept: Path | None) -> Rows:
     return [rows[key] for key in sorted(rows)]
 
 
-class Broken(Exception):
-    """A command did not end as it should: nothing that can be counted."""
-
-
-def _sound(args: tuple[str, ...]) -> tuple[int, dict]:
-    """A command of which every answer counts."""
-    code, result = run_command(args)
-    if code == CRASH_EXIT_CODE:
-        raise Broken(f"isthmus {' '.join(args)} broke: {result.get('error')}")
-    return code, result
-
-
-def _told(number: int, step: Call, done: CallRecord | None) -> None:
-    if done is None:
-        print(step.purpose, file=sys.stderr, flush=True)
-
-
-def _watch(row: dict, name: str, run: Path, word: str, n: int) -> Generator[Call, CallRecord, None]:
-    """Success and score in episodes that the loop, which watches a virtual robot with another seed, has not chosen by."""
-    args = ("evaluate", str(run), "--reality", word, "--worlds", str(n), "--seed", "2")
-    done = yield Call("watch", f"{run.name} on {word}", args)
-    if done.failure:
-        raise BadInput(f"{run.name} could not be watched on {word}: {done.failure}")
-    row["success"][name], row["score"][name] = float(done.result["success"]["rate"]), float(done.result["score"])
-
-
-def _truth(task: str, seed: int, family: str, path: Path) -> Path:
-    """The belief of somebody who knows the numbers."""
-    robot = get_robot(get_task(task).robot.name)
-    if not path.exists():
-        robot.prior.nominal().fix(hidden(robot, seed, family)[1].params).save(path)
-    return path
+def _count(row: dict, name: str, run: Path, word: str, n: int) -> Generator[Call, CallRecord, None]:
+    """Success and score over episodes of the reality."""
+    arguments = {"policy": run, "reality": word, "worlds": n, "seed": EVALUATION_SEED}
+    done = yield Call("count", f"{run.name} on {word}", "evaluate", arguments)
+    found = done.result_as(Evaluation)
+    if found is None:
+        raise BadInput(f"{run.name} could not be evaluated on {word}: {done.failure}")
+    row["success"][name], row["score"][name] = found.success.rate, found.score
 
 
 def table(rows: Rows) -> str:
@@ -217,7 +254,7 @@ def main() -> int:
     drawn = (*FAMILIES, SEVERE)
     parser.add_argument("--families", nargs="+", choices=drawn, default=FAMILIES, help="by default the first three")
     parser.add_argument("--each", type=int, default=EACH, help="realities of each family")
-    parser.add_argument("--episodes", type=int, default=EPISODES, help="watched, of each method on each reality")
+    parser.add_argument("--episodes", type=int, default=EPISODES, help="counted, of each method on each reality")
     parser.add_argument("--rows", type=Path, help="keep finished realities here too, one a line, and repeat none of them")
     parser.add_argument("--table", action="store_true", help="only print what is there")
     args = parser.parse_args()

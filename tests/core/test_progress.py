@@ -11,16 +11,16 @@ import pytest
 from rich.console import Console
 
 from isthmus.cli import render
-from isthmus.cli.loop_ import _ProgressPrinter
+from isthmus.cli.loop_progress import LoopProgress
 from isthmus.cli.main import main
 from isthmus.core.progress import step_progress, sub_progress
-from isthmus.pipeline.evidence import LoopSettings
 from isthmus.pipeline.journal import Call, CallRecord
-from isthmus.pipeline.stages import TYPICAL_STEP_DURATIONS, remaining_seconds
+from isthmus.pipeline.settings import LoopSettings
+from isthmus.pipeline.time_left import TYPICAL_CALLS, remaining_seconds
 from isthmus.studio.reports.loop_motions import _interval_90
 from support.recordings import swung
 
-FIRST = [("train", 60.0), ("export", 4.0), ("record", 2.0), ("watch", 4.0)]
+FIRST = [("train", 60.0), ("export", 4.0), ("record", 2.0)]
 
 
 def test_a_part_goes_from_its_beginning_to_its_end():
@@ -39,35 +39,40 @@ def test_a_part_goes_from_its_beginning_to_its_end():
 
 
 def test_time_left_counts_down_inside_a_step_and_never_below_what_comes_after():
-    seconds = [remaining_seconds(FIRST, "gap", t) for t in range(0, 200, 5)]
-    after = remaining_seconds([*FIRST, ("gap", 30.0)])
+    seconds = [remaining_seconds(FIRST, "diagnose", t) for t in range(0, 200, 5)]
+    after = remaining_seconds([*FIRST, ("diagnose", 30.0)])
     assert seconds[0] == pytest.approx(remaining_seconds(FIRST))
     assert all(a > b or b == pytest.approx(after) for a, b in pairwise(seconds))
     assert seconds[-1] == pytest.approx(after)
 
 
 def test_a_step_that_says_how_long_it_needs_is_believed_where_that_is_longer():
-    after = remaining_seconds([*FIRST, ("gap", 30.0)])
-    assert remaining_seconds(FIRST, "gap", 10.0, 500.0) == pytest.approx(after + 500.0)
-    assert remaining_seconds(FIRST, "gap", 10.0, 1.0) == pytest.approx(remaining_seconds(FIRST, "gap", 10.0))
+    after = remaining_seconds([*FIRST, ("diagnose", 30.0)])
+    assert remaining_seconds(FIRST, "diagnose", 10.0, 500.0) == pytest.approx(after + 500.0)
+    assert remaining_seconds(FIRST, "diagnose", 10.0, 1.0) == pytest.approx(remaining_seconds(FIRST, "diagnose", 10.0))
 
 
 def test_the_first_step_already_tells_what_is_left_in_all():
     assert remaining_seconds([]) is None
     assert remaining_seconds([], "train", 5.0) is None
-    whole = sum(t for _, t in TYPICAL_STEP_DURATIONS)
+    whole = sum(t for _, t in TYPICAL_CALLS)
     assert remaining_seconds([], "train", 15.0, 45.0) == pytest.approx(whole - 15.0)
 
 
+def test_repeated_calls_do_not_shorten_what_is_left():
+    assert remaining_seconds([*FIRST, ("record", 2.0)]) == pytest.approx(remaining_seconds(FIRST))
+
+
 def test_a_loop_says_first_what_to_expect_and_then_what_is_left(capsys):
-    watch = _ProgressPrinter(True, LoopSettings("pendulum/swingup", "sim"))
-    train, export = Call("train", "train it", ("train",)), Call("export", "carry it over", ("export",))
-    watch(1, train, None)
-    assert f"about {len(TYPICAL_STEP_DURATIONS)} stages" in capsys.readouterr().err
-    success = {"rate": 1.0, "low": 0.9, "high": 1.0}
-    watch(1, train, CallRecord(train, 0, 60.0, {"evaluation": {"success": success}}))
-    watch(2, export, None)
-    assert "left in all" in capsys.readouterr().err
+    watch = LoopProgress(True, LoopSettings("pendulum/swingup", "sim"))
+    train = Call("train", "train it", "train", {"task": "pendulum/swingup"})
+    watch.began(1, train)
+    assert f"about {len(TYPICAL_CALLS)} calls" in capsys.readouterr().err
+    watch.ended(1, CallRecord(train, "done", 60.0), False)
+    watch.began(2, Call("export", "export it", "export", {"run": "a", "out": "b"}))
+    said = capsys.readouterr().err
+    assert "left in all" in said
+    assert "isthmus export a --out b" in said
 
 
 def test_bars_inside_a_loop_tell_both_times(monkeypatch, capsys):
@@ -117,7 +122,7 @@ def swing(tmp_path_factory):
         (["diagnose", "p.controller", "swing.mcap", "--worlds", "8"], {"fitting numbers": 4}),
         (["identify", "pendulum", "swing.mcap", "--search", "never"], {"": 4, "how sure": 3, "judging": 2}),
     ],
-    ids=["gap", "identify"],
+    ids=["diagnose", "identify"],
 )
 def test_a_bar_never_stands_still_in_the_longest_part_and_never_goes_back(swing, monkeypatch, capsys, argv, parts):
     told: dict[str, list[tuple[float, str]]] = {}

@@ -63,8 +63,8 @@ def usage(width: int = 120) -> str:
     )
 
 
-def main(argv: list[str] | None = None, inner: bool = False) -> int:
-    """The exit code. An `inner` command is one of several, and whoever runs them says how to go on if it is interrupted."""
+def main(argv: list[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
     argv = sys.argv[1:] if argv is None else argv
     as_json = "--json" in argv
     try:
@@ -77,13 +77,13 @@ def main(argv: list[str] | None = None, inner: bool = False) -> int:
     except BadInput as error:
         return _fail(str(error), as_json, 2)
     except Interrupted as error:
-        return _fail(str(error), as_json, 3, quiet=inner)
+        return _fail(str(error), as_json, 3)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in LAB_MODULES:
             raise
         return _fail(f"`isthmus {argv[0]}` needs {error.name}: pip install 'isthmus[lab]'.", as_json, 2)
     except KeyboardInterrupt:
-        return _fail("interrupted.", as_json, 3, quiet=inner)
+        return _fail("interrupted.", as_json, 3)
     except BrokenPipeError:
         _discard_stdout()
         return 1  # cut off in the middle of what was printed
@@ -123,9 +123,8 @@ def _run_verb(verb: str, rest: list[str]) -> int:
     return module.run(args)
 
 
-def _fail(message: str, as_json: bool, code: int, quiet: bool = False) -> int:
-    if not quiet:
-        print(f"isthmus: {message}", file=sys.stderr)
+def _fail(message: str, as_json: bool, code: int) -> int:
+    print(f"isthmus: {message}", file=sys.stderr)
     if as_json:
         print(json.dumps({"error": message, "exit": code}))
     return code

@@ -1,4 +1,4 @@
-"""What is known about the loop of single tasks; all others go by their recipes."""
+"""Training steps, recording length and fit horizon of single tasks; all others go by their recipes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TaskBudget:
-    training_ticks: tuple[int, int] = (0, 0)
-    """Of control: that it takes to train a policy from nothing, and to go on with one. 0: by the clock."""
+    training_steps: tuple[int, int] = (0, 0)
+    """Control steps over all worlds to train a policy from scratch, and to continue one. 0: by the clock."""
     recording_seconds: float = 10.0
-    """Length of a recording."""
+    """Length of a recording, s."""
     horizon: float = 0.0
-    """s of the predictions that a twin is fitted to: what is unstable makes a large mistake of a small one far ahead. 0: by the
-    noise."""
+    """Prediction horizon of a fit, s: an unstable robot amplifies small errors over long horizons. 0: by the noise."""
     loop_minutes: int = 0
-    """That a loop takes on two cores without other work, about; 0 where nobody has measured it."""
+    """Typical duration of a loop on two free cores; 0 where it was not measured."""
 
     @property
-    def horizon_option(self) -> tuple[str, ...]:
-        """The horizon as an option."""
-        return ("--horizon", f"{self.horizon:g}") if self.horizon else ()
+    def fit_options(self) -> dict[str, float]:
+        """The horizon as an argument of `identify`, `fit_actuator` and `learn_residual`."""
+        return {"horizon": self.horizon} if self.horizon else {}
 
 
 TASK_BUDGETS = {

@@ -1,116 +1,180 @@
-"""What is done about a gap: what its verdict recommends, as far as training can do it.
+"""Every decision of the loop, as pure functions of evidence that hardware can give.
 
-outside, inside, sensor, link    numbers are identified; where they leave much, motor laws or a force are learned, too
-physics                          the same, always with a law or a force
-                                 on feet first the ground, if friction is found outside or nothing points at motors
-cannot tell, or a later round    an experiment is made first
-states, or nothing identified    wider worlds
-policy                           longer training
-inside, of a twin                a policy that adapts: the world is known as well as it can be, and it still fails
-wiring, controller               a person has to do it
+decision                   function               from
+record again?              records_again          takes, recorded seconds, a take that repeats the one before
+can anything be repaired?  reason_not_repairable  a recording, its measured gap, hypotheses
+does it perform its task?  performs_task          every run completed; recorded success, where it is measurable
+which repair?              choose_repair          cause, performance, twin, round: the table REPAIRS
+ground, actuator, force?   is_unexplained, …      held-out error, cause, clue, friction outside its prior
+train further?             next_training          success over the twin's worlds: RetrainRules
+deploy?                    reason_not_to_deploy   the same
+finished?                  is_finished            certificate and performs_task
+another round?             has_improved           rank
+which policy?              best_attempt           rank, of equals the last
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from pathlib import Path
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from isthmus.pipeline.budgets import task_budget
-from isthmus.pipeline.evidence import Attempt, LoopHistory, LoopSettings, Repair, performs_task
-from isthmus.pipeline.journal import Call, CallRecord
-from isthmus.pipeline.outcome import parameters_outside_prior
-from isthmus.sim.indexing import drives_joints
-from isthmus.sim.physics.ground import contact_parameters
-from isthmus.tasks.task import Task
+from isthmus.core.statistics import Rate
+from isthmus.pipeline.evidence import Action, Attempt, LoopHistory, RobotEvidence
+from isthmus.pipeline.settings import RECORDING, REPAIR, RETRAIN
 
-MANUAL_CAUSES = ("wiring", "controller")
-"""Causes that no training mends."""
-BODY_PHYSICS = ("drag", "drag of rotors", "pull", "cable")
+# What the robot shows ---------------------------------------------------------------------------------------------
+
+
+def performs_task(evidence: RobotEvidence) -> bool:
+    """Whether every run completed and the recorded success, where it is measurable, is high enough."""
+    completed = bool(evidence.statuses) and all(status == "completed" for status in evidence.statuses)
+    return completed and (evidence.success is None or evidence.success >= REPAIR.min_success)
+
+
+def is_finished(evidence: RobotEvidence) -> bool:
+    """Whether the policy passed its validation and the robot performs its task."""
+    return evidence.certified is True and performs_task(evidence)
+
+
+def ranks(evidence: Sequence[RobotEvidence]) -> list[tuple[float, ...]]:
+    """A sortable rank of each: not stopped, certificate passed, recorded success, recorded score, recorded seconds.
+
+    An entry that any of them lacks is left out for all.
+    """
+    rows: list[tuple[float | None, ...]] = [
+        (
+            float(not any(status in ("guard", "refused", "failed") for status in e.statuses)),
+            None if e.certified is None else float(e.certified),
+            e.success,
+            e.score,
+            round(e.seconds, 1),  # runs of equal length differ by some ticks
+        )
+        for e in evidence
+    ]
+    kept = [i for i in range(5) if all(row[i] is not None for row in rows)]
+    return [tuple(float(row[i] or 0.0) for i in kept) for row in rows]
+
+
+def has_improved(evidence: Sequence[RobotEvidence]) -> bool:
+    """Whether the last attempt ranks above all before it."""
+    found = ranks(evidence)
+    return len(found) < 2 or found[-1] > max(found[:-1])
+
+
+def best_attempt(attempts: Sequence[Attempt]) -> Attempt:
+    """The attempt of the highest rank, of equals the last: its policy is handed over."""
+    found = ranks([a.evidence for a in attempts])
+    return attempts[max(range(len(attempts)), key=lambda i: (found[i], i))]
+
+
+def records_again(takes: int, recorded_seconds: float, asked_seconds: float, recorded: bool, repeats: bool) -> bool:
+    """Whether a robot that was stopped early is recorded once more; not if nothing new would come of it."""
+    enough = recorded_seconds >= RECORDING.min_recorded_fraction * asked_seconds
+    return recorded and not enough and not repeats and takes < RECORDING.max_takes
+
+
+def reason_not_repairable(attempt: Attempt) -> str:
+    """Why nothing can be repaired after an attempt; empty if something can."""
+    reasons = attempt.evidence.reasons
+    if not attempt.recordings:
+        return f"the robot could not be run: {reasons[-1] if reasons else 'nothing was recorded'}"
+    if attempt.measured is None or attempt.measured.failure:
+        stopped = next((f" The robot had been stopped: {reason}" for reason in reasons if reason), "")
+        return (
+            f"the recording cannot be used: {attempt.measured.failure if attempt.measured else 'it was not measured'}{stopped}"
+        )
+    if attempt.diagnosis is None or not attempt.diagnosis.hypotheses:
+        return (attempt.diagnosis.headline if attempt.diagnosis else "") or "the recording says nothing"
+    return ""
+
+
+# Which repair -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the choice of a repair depends on."""
+
+    cause: str | None
+    """Diagnosed; None if it cannot be told."""
+    performs_task: bool
+    twin_known: bool
+    last_action: Action | None
+    round_index: int
+    """From 1."""
+
+
+@dataclass(frozen=True)
+class RepairRule:
+    causes: tuple[str | None, ...]
+    """Empty for any."""
+    action: Action
+    applies: Callable[[Situation], bool] = lambda situation: True
+
+
+REPAIRS: tuple[RepairRule, ...] = (
+    RepairRule(("wiring", "controller"), "by hand"),
+    RepairRule(("nothing",), "none", lambda s: s.performs_task),
+    RepairRule(("nothing", "policy"), "longer"),
+    RepairRule(("states",), "wider"),
+    # The twin is as good as it can be, and its policy still fails.
+    RepairRule(("inside",), "adapt", lambda s: s.twin_known and s.last_action != "adapt"),
+    RepairRule((None,), "experiment"),
+    RepairRule((), "experiment", lambda s: s.round_index > 1),
+    RepairRule((), "identify"),
+)
+"""The first rule that fits."""
+
+BODY_FORCES = ("drag", "drag of rotors", "pull", "cable")
 """Missing physics that acts on a body, not in its motors."""
-UNEXPLAINED_ERROR_THRESHOLD = 1.8
-"""Error in units of the noise above which numbers do not explain a recording, whatever the verdict was."""
 
 
-def make_repair(
-    settings: LoopSettings, task: Task, folder: Path, history: LoopHistory, round_index: int
-) -> Generator[Call, CallRecord, Repair]:
-    last, known = history.attempts[-1], history.last_twin
-    cause = last.cause
-    if cause in MANUAL_CAUSES:
-        return Repair(cause, "by hand")
-    if cause == "nothing" and performs_task(last):
-        return Repair(cause, "none")
-    if cause in ("policy", "nothing"):
-        return Repair(cause, "longer", known)
-    if cause == "states":
-        return Repair(cause, "wider", known)
-    if cause == "inside" and known and history.repairs[-1].action != "adapt":
-        return Repair(cause, "adapt", known)
-    files = tuple(str(p) for a in history.attempts for p in a.recordings)
-    probe: CallRecord | None = None
-    if cause is None or round_index > 1:
-        probe = yield from _record_experiment(settings, task, folder, history, round_index)
-        files += tuple(str(p) for p in (probe.call.outputs if probe else ()) if p.exists())
-    # No search all over the belief: what is missing would send it everywhere, and the gap was measured from its middle.
-    numbers = folder / f"{round_index}-numbers.twin"
-    options = ("--search", "never", *task_budget(settings.task).horizon_option, "--seed", str(settings.seed))
-    args = ("identify", task.robot.name, *files, "-o", str(numbers), *options)
-    identified = yield Call("identify", "find its numbers", args, (numbers,), (0,))
-    if identified.failure:
-        return Repair(cause, "wider", known, identified, probe)
-    twin, learned = yield from _learn_unexplained(task, folder, last, identified, numbers, files, round_index)
-    return Repair(cause, "experiment" if probe else "numbers", twin, identified, probe, learned)
+def choose_repair(situation: Situation) -> Action:
+    return next(r.action for r in REPAIRS if (not r.causes or situation.cause in r.causes) and r.applies(situation))
 
 
-def _record_experiment(
-    settings: LoopSettings, task: Task, folder: Path, history: LoopHistory, round_index: int
-) -> Generator[Call, CallRecord, CallRecord | None]:
-    """A recording of what tells most about what is not known; None where no experiment is safe."""
-    known = history.last_twin
-    last, out = history.attempts[-1], folder / f"{round_index}-probe.mcap"
-    on = str(known) if known else task.robot.name
-    doc, long = "choose the experiment that tells most", ("--seconds", "10")
-    if task.robot.morphology.base:
-        chosen = yield Call("excite", doc, ("excite", on, "--policy", str(last.run), *long))
-        if chosen.failure or not chosen.result.get("commands"):
-            return None
-        args = ("run", str(last.controller), "--command", *chosen.result["commands"])
-    else:
-        probe = folder / f"{round_index}-probe.controller"
-        chosen = yield Call("excite", doc, ("excite", on, *long, "-o", str(probe)), (probe,))
-        if chosen.failure:
-            return None
-        args = ("run", str(probe))
-    done = yield Call(
-        "probe", "do the experiment", (*args, "--link", settings.robot_link(folder), "--record", str(out), *long), (out,)
+def situation_of(history: LoopHistory, round_index: int) -> Situation:
+    last = history.attempts[-1]
+    action = history.repairs[-1].action if history.repairs else None
+    return Situation(last.cause, performs_task(last.evidence), history.last_twin is not None, action, round_index)
+
+
+def is_unexplained(cause: str | None, errors: Iterable[float]) -> bool:
+    """Whether parameters alone do not explain a recording, from prediction errors in units of the noise."""
+    largest = max((e for e in errors if math.isfinite(e)), default=0.0)
+    return cause == "physics" or largest >= REPAIR.unexplained_error
+
+
+def learns_ground(legged: bool, friction_outside_prior: bool, unexplained: bool, clue: str) -> bool:
+    """Whether the ground contact model comes first: without it, friction is biased and may hide nearly all of the error."""
+    return legged and (friction_outside_prior or (unexplained and not clue))
+
+
+def learns_actuator(drives_joints: bool, clue: str) -> bool:
+    """Whether unexplained physics is looked for in the motors; otherwise in a force on the body."""
+    return drives_joints and clue not in BODY_FORCES
+
+
+# Training on the twin ---------------------------------------------------------------------------------------------
+
+
+def next_training(rates: Sequence[float], from_scratch: bool) -> Literal["good", "restart", "stop", "continue"]:
+    """What follows trainings with these success rates over the twin's worlds, the last series of them."""
+    if rates[-1] >= RETRAIN.good_success:
+        return "good"
+    if not from_scratch and rates[-1] < RETRAIN.restart_from_scratch_below:
+        return "restart"
+    stuck = rates[-1] < RETRAIN.abandon_scratch_below or rates[-1] <= max(rates[:-1], default=-1.0)
+    return "stop" if stuck else "continue"
+
+
+def reason_not_to_deploy(success: Rate) -> str:
+    """Why a policy is not tried on the robot; empty if it is."""
+    if success.high >= RETRAIN.min_success_to_deploy:
+        return ""
+    return (
+        f"a policy that was trained on the twin succeeds in {100 * success.rate:.0f} % of its worlds: this robot cannot do "
+        "the task, or needs far more training"
     )
-    return done if out.exists() else None
-
-
-def _learn_unexplained(
-    task: Task, folder: Path, last: Attempt, identified: CallRecord, numbers: Path, files: tuple[str, ...], round_index: int
-) -> Generator[Call, CallRecord, tuple[Path, tuple[CallRecord, ...]]]:
-    """The twin with what numbers do not explain, if there is something, and what was tried."""
-    after = identified.result["error"]["after"]
-    remains = max(after["held_out"] or 0.0, after["fitted"] or 0.0)
-    much = last.cause == "physics" or remains >= UNEXPLAINED_ERROR_THRESHOLD
-    clue = next((h["clue"] or {} for h in last.diagnosis["hypotheses"] if h["cause"] == "physics"), {})
-    options, tries = task_budget(task.name).horizon_option, ()
-    # Without the right ground its friction bends first, and may make up for nearly all of it.
-    bent = any(m.name in contact_parameters(task.robot) for m in parameters_outside_prior(identified.result["parameters"]))
-    if task.robot.morphology.legged and (bent or (much and not clue)):
-        out = folder / f"{round_index}-ground.twin"
-        args = ("residual", str(numbers), *files, "--only", "ground", "-o", str(out), *options)
-        done = yield Call("ground", "find out what ground it walks on", args, (out,))
-        if done.exit_code == 0 and out.exists():
-            return out, (done,)
-        tries = (done,)
-    if not much:
-        return numbers, tries
-    motors = drives_joints(task.robot) and clue.get("name") not in BODY_PHYSICS
-    verb = "actuator" if motors else "residual"
-    what = "find the law of its motors" if motors else "learn the force that no number explains"
-    out = folder / f"{round_index}-{verb}.twin"
-    done = yield Call(verb, what, (verb, str(numbers), *files, "-o", str(out), *options), (out,))
-    kept = done.exit_code == 0 and out.exists()
-    return (out if kept else numbers), (*tries, done)

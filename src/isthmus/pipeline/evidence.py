@@ -1,108 +1,110 @@
-"""What a loop was asked for, and everything that it did, in order."""
+"""What a loop did and what came of it: attempts on the robot, repairs between them, and the evidence of each attempt."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from isthmus.learn.recipes import budget_minutes
-from isthmus.pipeline.budgets import task_budget
+import numpy as np
+
+from isthmus.core.errors import BadInput
+from isthmus.data.mcap.reader import read_episode
+from isthmus.deploy.run_result import RunResult
 from isthmus.pipeline.journal import CallRecord
+from isthmus.pipeline.library import Diagnosis, GapResult
+from isthmus.validation.certificate import Certificate
 
-SHIPPED_REALITY = "hidden.toml"
-"""Name, in the loop's folder, of a reality that comes with a task."""
-MIN_SUCCESS_RATE = 0.9
-"""Part of the episodes that must succeed for a robot to be called able."""
-TRAINING_BUDGET_SHARES = (0.5, 0.25)
-"""Of a budget, for the first training and for all others; the rest is for everything else."""
-MAX_TRAININGS, MAX_TRAININGS_IN_BUDGET = 6, 2
-"""How often a policy is trained for a twin, at most, and within a budget."""
+Action = Literal["none", "by hand", "longer", "wider", "adapt", "identify", "experiment"]
+"""A repair: none needed; for a person; more training; wider randomization; a policy that adapts (RMA); identification, which
+an experiment may precede."""
 
 
 @dataclass(frozen=True)
-class LoopSettings:
-    """What a loop was asked for; it goes on only under the same."""
+class RobotEvidence:
+    """What the robot showed of one policy: only what hardware can show.
 
-    task: str
-    link: str
-    """Link to the robot, as `isthmus run` takes it."""
-    watched: str = ""
-    """Reality of a virtual robot, as `isthmus evaluate` takes it, for watching it; nothing here reads what it says."""
-    seconds: float = 10.0
-    rounds: int = 1
-    budget: float = 0.0
-    """Minutes for all of it; 0 takes what it needs."""
-    seed: int = 0
-    run: str = ""
-    """A policy to begin with, instead of training one."""
+    There is no field for episodes inside a virtual robot's hidden dynamics, so no decision can read them.
+    """
 
-    def reality_argument(self, folder: Path) -> str:
-        """Of a virtual robot, as commands take it."""
-        return str(folder / SHIPPED_REALITY) if self.watched == SHIPPED_REALITY else self.watched
-
-    def robot_link(self, folder: Path) -> str:
-        """The link to the robot."""
-        return f"sim:{self.reality_argument(folder)}" if self.watched else self.link
-
-    @property
-    def max_trainings(self) -> int:
-        """How often a policy is trained after a repair, at most."""
-        return MAX_TRAININGS_IN_BUDGET if self.budget else MAX_TRAININGS
-
-    def training_options(self, which: Literal["first", "on", "anew"]) -> tuple[str, ...]:
-        """Options that say how long a policy is trained: the first of all, one that goes on, one that begins anew."""
-        if self.budget:
-            share = (
-                TRAINING_BUDGET_SHARES[0]
-                if which == "first"
-                else TRAINING_BUDGET_SHARES[1] / (self.rounds * MAX_TRAININGS_IN_BUDGET)
-            )
-            return "--minutes", f"{self.budget * share:.4g}"
-        if ticks := task_budget(self.task).training_ticks[which == "on"]:
-            return "--steps", str(ticks)
-        return "--minutes", f"{budget_minutes(self.task) * (0.5 if which == 'on' else 1.0):.4g}"
+    statuses: tuple[str, ...] = ()
+    """How each run ended: completed, guard, interrupted, refused, or failed without a result."""
+    reasons: tuple[str, ...] = ()
+    """Why the runs that did not complete ended."""
+    seconds: float = 0.0
+    """Recorded, over all runs, s."""
+    success: float | None = None
+    """Success computed from the recordings, 0 to 1; None where sensors do not tell."""
+    score: float | None = None
+    """The task's score computed from the recordings, 0 to 1."""
+    certified: bool | None = None
+    """Whether the policy passed its validation; None if it was not validated."""
 
 
-def recorded_seconds(runs: Iterable[CallRecord]) -> float:
-    """s of the robot's time in some runs."""
-    return sum(float(done.result.get("seconds") or 0.0) for done in runs)
+def run_seconds(records: Iterable[CallRecord]) -> float:
+    """Robot time that some runs took, s."""
+    return sum(result.seconds for record in records if (result := record.result_as(RunResult)) is not None)
 
 
 @dataclass(frozen=True)
 class Attempt:
     """A policy on the robot."""
 
-    name: str
+    name: Literal["prior", "twin"]
+    """What it was trained on."""
     run: Path
     controller: Path
-    run_records: tuple[CallRecord, ...] = ()
-    watched_record: CallRecord | None = None
-    gap_record: CallRecord | None = None
-    certificate_record: CallRecord | None = None
+    runs: tuple[CallRecord, ...] = ()
+    measured: CallRecord | None = None
+    """Of `diagnose`, or of `measure` in the last round."""
+    validation: CallRecord | None = None
 
     @property
     def recordings(self) -> tuple[Path, ...]:
-        return tuple(p for done in self.run_records for p in done.call.outputs if p.exists())
+        return tuple(p for record in self.runs for p in record.call.outputs if p.exists())
 
     @property
-    def diagnosis(self) -> dict[str, Any]:
-        return (self.gap_record.result.get("why") or {}) if self.gap_record and not self.gap_record.failure else {}
+    def diagnosis(self) -> Diagnosis | None:
+        return self.measured.result_as(Diagnosis) if self.measured else None
+
+    @property
+    def gap(self) -> GapResult | None:
+        if self.measured is None:
+            return None
+        return self.diagnosis.gap if self.diagnosis else self.measured.result_as(GapResult)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        return self.validation.result_as(Certificate) if self.validation else None
 
     @property
     def cause(self) -> str | None:
-        return self.diagnosis.get("cause")
+        return self.diagnosis.cause if self.diagnosis else None
 
     @property
-    def watched_success(self) -> dict[str, Any] | None:
-        """Of a virtual robot: rate with its interval."""
-        return self.watched_record.result.get("success") if self.watched_record and not self.watched_record.failure else None
+    def evidence(self) -> RobotEvidence:
+        results = [record.result_as(RunResult) for record in self.runs]
+        ended = [
+            (result.status, result.reason) if result else ("failed", record.failure)
+            for record, result in zip(self.runs, results, strict=True)
+        ]
+        return RobotEvidence(
+            statuses=tuple(status for status, _ in ended),
+            reasons=tuple(reason for status, reason in ended if status != "completed"),
+            seconds=run_seconds(self.runs),
+            success=recorded_metric(self.gap, "success"),
+            score=recorded_metric(self.gap, "score"),
+            certified=(self.certificate is not None and self.certificate.passed) if self.validation else None,
+        )
 
-    @property
-    def robot_seconds(self) -> float:
-        """Of the robot's time that was recorded."""
-        return recorded_seconds(self.run_records)
+
+def recorded_metric(gap: GapResult | None, name: str) -> float | None:
+    """A metric of the task as the recordings show it; None where it cannot be computed from them."""
+    measures = ((gap.behaviour or {}).get("measures") or []) if gap else []
+    value = next((m["recorded"] for m in measures if m["name"] == name), None)
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
 @dataclass(frozen=True)
@@ -110,13 +112,13 @@ class Repair:
     """What was done about a gap."""
 
     cause: str | None
-    action: str
-    """none, by hand, longer, wider, adapt, numbers or experiment."""
+    action: Action
     twin: Path | None = None
-    identify_record: CallRecord | None = None
-    experiment_record: CallRecord | None = None
-    learning_records: tuple[CallRecord, ...] = ()
-    """Motor laws and forces that were tried on top of the numbers."""
+    """Dynamics to retrain on; None for the prior."""
+    identification: CallRecord | None = None
+    experiment: CallRecord | None = None
+    learned: tuple[CallRecord, ...] = ()
+    """Ground contact model, actuator model and residual dynamics that were tried after the identification."""
 
 
 @dataclass
@@ -127,52 +129,25 @@ class LoopHistory:
     repairs: list[Repair] = field(default_factory=list)
     stop_reason: str = ""
     """Why it could not go on; empty if it came to its end."""
-    sweep_records: tuple[CallRecord, ...] = ()
-    """The first and the last policy in many worlds."""
+    sweeps: tuple[CallRecord, ...] = ()
+    """Evaluations of the first and the last policy in wider worlds, for the report."""
 
     @property
     def robot_seconds(self) -> float:
-        """Of the robot's time that was recorded."""
-        return sum(a.robot_seconds for a in self.attempts) + recorded_seconds(
-            r.experiment_record for r in self.repairs if r.experiment_record is not None
-        )
+        """Robot time that was recorded, s."""
+        experiments = [r.experiment for r in self.repairs if r.experiment is not None]
+        return sum(a.evidence.seconds for a in self.attempts) + run_seconds(experiments)
 
     @property
     def last_twin(self) -> Path | None:
-        """The last that was made."""
         return next((r.twin for r in reversed(self.repairs) if r.twin), None)
 
-    @property
-    def best_attempt(self) -> Attempt:
-        """The policy that did best on the robot, as far as that is known; of equals the last."""
-        return max(reversed(self.attempts), key=lambda a: a.watched_success["rate"] if a.watched_success else 0.0)
 
-
-def is_solved(attempt: Attempt) -> bool:
-    """Whether it passed its validation and the robot did its task: of a virtual one as watched, of another as recorded."""
-    if attempt.certificate_record is None or attempt.certificate_record.exit_code != 0:
+def repeats_samples(recording: Path, before: Path) -> bool:
+    """Whether a recording has the same signals and targets as another, sample for sample."""
+    try:
+        a, b = read_episode(recording), read_episode(before)
+    except BadInput:
         return False
-    return performs_task(attempt)
-
-
-def has_improved(history: LoopHistory) -> bool:
-    """Whether the last policy is better than all before; of a robot that nobody watches, nobody can tell."""
-    rates = [a.watched_success["rate"] for a in history.attempts if a.watched_success]
-    return len(rates) < 2 or rates[-1] > max(rates[:-1])
-
-
-def performs_task(attempt: Attempt) -> bool:
-    """Whether the robot does its task."""
-    if attempt.watched_record is not None:
-        return attempt.watched_success is not None and float(attempt.watched_success["rate"]) >= MIN_SUCCESS_RATE
-    measures = (
-        ((attempt.gap_record.result.get("behaviour") or {}).get("measures") or [])
-        if attempt.gap_record is not None and not attempt.gap_record.failure
-        else []
-    )
-    recorded = next((m["recorded"] for m in measures if m["name"] == "success"), None)
-    return (
-        bool(attempt.run_records)
-        and all(d.exit_code == 0 for d in attempt.run_records)
-        and (recorded is None or recorded >= MIN_SUCCESS_RATE)
-    )
+    pairs = [(a.target, b.target), *((a.signals[n], b.signals[n]) for n in a.signals if n in b.signals)]
+    return a.signals.keys() == b.signals.keys() and all(np.array_equal(x, y, equal_nan=True) for x, y in pairs)

@@ -1,20 +1,31 @@
-"""What came out of a loop, in numbers and in plain sentences: before, what was wrong, what was done, now; and the truth."""
+"""What came out of a loop: LoopResult, and its sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from isthmus.pipeline.evidence import Attempt, LoopHistory, Repair, is_solved
+from isthmus.core.results import Result
+from isthmus.core.statistics import Estimate, Rate
+from isthmus.deploy.run_result import RunResult
+from isthmus.learn.evaluate.evaluate import Evaluation
+from isthmus.learn.train import TrainResult
+from isthmus.pipeline.command_line import command_line, shell_text
+from isthmus.pipeline.decisions import best_attempt, is_finished
+from isthmus.pipeline.evidence import Attempt, LoopHistory, Repair, RobotEvidence
+from isthmus.pipeline.journal import CallRecord
+from isthmus.pipeline.library import ActuatorResult, Diagnosis, GapResult, ResidualResult
+from isthmus.real2sim.identify.identify import IdentifyResult
 from isthmus.real2sim.identify.model_selection import AS_BELIEVED
 from isthmus.real2sim.identify.motor_laws import LAW_PARAMETER_PREFIX, MOTOR_LAW_TERMS
+from isthmus.validation.certificate import Certificate
 from isthmus.world import Space
 
 
 @dataclass(frozen=True)
 class IdentifiedParameter:
-    """A number that was found."""
+    """An identified parameter beside its prior."""
 
     name: str
     unit: str
@@ -25,7 +36,7 @@ class IdentifiedParameter:
 
     @property
     def distance_outside_prior(self) -> float:
-        """How far its interval is beyond what was believed, in widths of that; negative where the two overlap."""
+        """Distance of its interval from the prior's, in widths of the latter; negative where they overlap."""
         low, high = self.prior_interval
         return max(low - self.high, self.low - high) / max(high - low, 1e-300)
 
@@ -35,168 +46,219 @@ class IdentifiedParameter:
 
     def __str__(self) -> str:
         unit = "" if self.unit == "1" else f" {self.unit}"
-        before = f"believed {self.prior_interval[0]:.3g} to {self.prior_interval[1]:.3g}"
-        return f"{self.name} {self.value:.3g}{unit} ({self.low:.3g} to {self.high:.3g}; {before})"
+        prior = f"prior {self.prior_interval[0]:.3g} to {self.prior_interval[1]:.3g}"
+        return f"{self.name} {self.value:.3g}{unit} ({self.low:.3g} to {self.high:.3g}; {prior})"
 
 
-def identified_parameters(parameters: Mapping[str, Mapping[str, Any]]) -> list[IdentifiedParameter]:
-    """What `isthmus identify` found, the furthest from what was believed first."""
-    rows = [
-        IdentifiedParameter(name, p["unit"], p["value"], p["low"], p["high"], (p["before"][0], p["before"][1]))
-        for name, p in parameters.items()
-    ]
+def identified_parameters(result: IdentifyResult) -> list[IdentifiedParameter]:
+    """Parameters that `identify` found, those farthest outside their prior first."""
+    rows = [IdentifiedParameter(name, p.unit, p.value, p.low, p.high, p.before) for name, p in result.parameters.items()]
     return sorted(rows, key=lambda m: -m.distance_outside_prior)
 
 
-def parameters_outside_prior(parameters: Mapping[str, Mapping[str, Any]]) -> list[IdentifiedParameter]:
-    """Those that were found outside of what was believed."""
-    return [m for m in identified_parameters(parameters) if m.is_outside_prior]
+def parameters_outside_prior(result: IdentifyResult) -> list[IdentifiedParameter]:
+    return [m for m in identified_parameters(result) if m.is_outside_prior]
+
+
+def clue_name(diagnosis: Diagnosis | None) -> str:
+    """Which missing physics a diagnosis points at; empty if it does not say."""
+    hypotheses = diagnosis.hypotheses if diagnosis else ()
+    clue = next((h.clue or {} for h in hypotheses if h.cause == "physics"), {})
+    return str(clue.get("name") or "")
 
 
 @dataclass(frozen=True)
-class LoopResult:
-    good: bool
-    """Whether the robot can now do what it should."""
-    sentences: tuple[str, ...]
-    before: dict[str, Any]
-    after: dict[str, Any] | None
-    best: dict[str, Any]
-    """Of the policy that did best on the robot; of equals the last."""
+class VirtualScore:
+    """A policy in many episodes of a virtual robot, for the report. Not evidence: no decision of the loop reads it."""
+
+    controller: str
+    """Name of the controller's file."""
+    success: Rate
+    score: float
+
+
+@dataclass(frozen=True)
+class AttemptSummary:
+    """A policy on the robot."""
+
+    run: str
+    controller: str
+    evidence: RobotEvidence
+    gap: Estimate | None
+    """Prediction error of the simulator that it was trained in, in units of the sensor noise."""
+    headline: str
+    """Verdict of the diagnosis."""
     cause: str | None
-    done: tuple[str, ...]
-    """What was done, in words."""
+
+
+@dataclass(frozen=True)
+class RepairSummary:
+    cause: str | None
+    action: str
+    twin: str | None
+    text: str
+
+
+@dataclass(frozen=True)
+class CallSummary:
+    name: str
+    command: str
+    """Equivalent `isthmus` command."""
+    status: str
+    seconds: float = field(compare=False)
+
+
+@dataclass(frozen=True)
+class LoopResult(Result, kind="loop"):
+    able: bool
+    """Whether the robot performs its task with the best policy, which passed its validation."""
+    sentences: tuple[str, ...]
+    task: str
+    link: str
+    seed: int
+    cause: str | None
+    """Diagnosed for the first policy."""
+    stop_reason: str
+    """Why the loop could not go on; empty if it came to its end."""
+    attempts: tuple[AttemptSummary, ...]
+    repairs: tuple[RepairSummary, ...]
+    best: AttemptSummary | None
+    """The policy that is handed over: of the highest rank."""
     robot_seconds: float
-    """Of the robot's time that were recorded."""
-    truth: dict[str, Any] | None
+    """Robot time that was recorded, s."""
+    calls: tuple[CallSummary, ...]
+    folder: str
+    virtual_scores: tuple[VirtualScore, ...] = ()
+    """Of a virtual robot, for each attempt: computed after the last decision."""
+    truth: Mapping[str, Any] | None = None
+    """Of a virtual robot: its hidden dynamics, which the loop does not read; filled in afterwards by who started it."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
-
-def loop_result(history: LoopHistory, space: Space, truth: dict[str, Any] | None) -> LoopResult:
-    """`truth` is what a virtual robot really was."""
-    first, best = (history.attempts[0], history.best_attempt) if history.attempts else (None, None)
-    changed = history.attempts[-1] if len(history.attempts) > 1 else None
-    able = best is not None and not history.stop_reason and _manual_repair(history) is None and is_solved(best)
-    lines = []
-    if first is not None:
-        lines.append(f"Before: {_describe_performance(first)}.")
-    if first is not None and first.diagnosis.get("headline"):
-        lines.append(f"What seemed wrong: {_lower_first(first.diagnosis['headline'])}")
-    did = tuple(_describe_repair(repair) for repair in history.repairs)
-    if did:
-        lines.append(f"What was done: {'; then '.join(did)}.")
-    if changed is not None:
-        lines.append(f"Now: {_describe_performance(changed)}.")
-    if best is not None and best is not (changed or first):
-        lines.append(f"The best was an earlier one, {best.controller.name}: {_describe_performance(best)}.")
-    if best is not None and best.certificate_record is not None:
-        lines.append(
-            "Validation: "
-            f"{'passed' if best.certificate_record.exit_code == 0 else best.certificate_record.failure or 'not passed'}."
-        )
-    if history.stop_reason:
-        lines.append(f"It stopped there: {history.stop_reason.rstrip('.')}.")
-    if truth is not None:
-        lines.append(f"In truth: {_describe_truth(truth, space)}.")
-    return LoopResult(
-        able,
-        tuple(lines),
-        _attempt_record(first) if first else {},
-        _attempt_record(changed) if changed else None,
-        _attempt_record(best) | {"run": str(best.run), "controller": str(best.controller)} if best else {},
-        first.cause if first else None,
-        did,
-        history.robot_seconds,
-        truth,
+def summarize_attempt(attempt: Attempt) -> AttemptSummary:
+    diagnosis, gap = attempt.diagnosis, attempt.gap
+    return AttemptSummary(
+        str(attempt.run),
+        str(attempt.controller),
+        attempt.evidence,
+        gap.score if gap else None,
+        diagnosis.headline if diagnosis else "",
+        attempt.cause,
     )
+
+
+def summarize_call(record: CallRecord) -> CallSummary:
+    command = shell_text(["isthmus", *command_line(record.call.verb, record.call.arguments)])
+    return CallSummary(record.call.name, command, record.status, round(record.seconds, 3))
+
+
+def is_able(history: LoopHistory) -> bool:
+    """Whether the loop came to its end and its best policy is finished."""
+    by_hand = any(r.action == "by hand" for r in history.repairs)
+    return (
+        bool(history.attempts)
+        and not history.stop_reason
+        and not by_hand
+        and is_finished(best_attempt(history.attempts).evidence)
+    )
+
+
+def loop_sentences(history: LoopHistory, scores: Sequence[VirtualScore]) -> tuple[str, ...]:
+    """What came out, in plain words."""
+    attempts, lines = history.attempts, []
+    by_name = {score.controller: score for score in scores}
+
+    def performance(attempt: Attempt) -> str:
+        score = by_name.get(attempt.controller.name)
+        return describe_performance(attempt) + (f" [report only: {describe_virtual_score(score)}]" if score else "")
+
+    if attempts:
+        lines.append(f"Before: {performance(attempts[0])}.")
+        if (diagnosis := attempts[0].diagnosis) is not None and diagnosis.headline:
+            lines.append(f"Diagnosis: {_lower_first(diagnosis.headline)}")
+    if history.repairs:
+        lines.append(f"Repair: {'; then '.join(describe_repair(repair) for repair in history.repairs)}.")
+    if len(attempts) > 1:
+        lines.append(f"After: {performance(attempts[-1])}.")
+    if attempts:
+        best = best_attempt(attempts)
+        if best is not attempts[-1]:
+            lines.append(f"Best: an earlier policy, {best.controller.name}: {performance(best)}.")
+        if best.validation is not None:
+            passed = best.certificate is not None and best.certificate.passed
+            lines.append(f"Validation: {'passed' if passed else best.validation.failure or 'not passed'}.")
+    if history.stop_reason:
+        lines.append(f"Stopped: {history.stop_reason.rstrip('.')}.")
+    return tuple(lines)
 
 
 def _lower_first(text: str) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _manual_repair(history: LoopHistory) -> Repair | None:
-    return next((r for r in history.repairs if r.action == "by hand"), None)
-
-
-def _describe_performance(attempt: Attempt) -> str:
-    """What a policy could do on the robot."""
-    if attempt.watched_success is not None:
-        rate, low, high = (100 * attempt.watched_success[k] for k in ("rate", "low", "high"))
-        return f"success in {rate:.0f} % of {attempt.watched_success['n']} episodes on the robot ({low:.0f} to {high:.0f} %)"
+def describe_performance(attempt: Attempt) -> str:
+    """What a policy did on the robot, as recorded."""
+    evidence = attempt.evidence
     if not attempt.recordings:
-        return (
-            "it could not be started on the robot "
-            f"({attempt.run_records[-1].result.get('reason') or attempt.run_records[-1].failure})"
-        )
-    ended = [str(d.result.get("reason") or d.failure) for d in attempt.run_records if d.exit_code != 0]
-    if ended:
-        return f"on the robot it ended early ({ended[0]})"
-    return f"it ran for {attempt.robot_seconds:.0f} s on the robot to the end"
+        return f"it could not be started on the robot ({(evidence.reasons or ('no run',))[-1]})"
+    if evidence.reasons:
+        ran = f"it ended early on the robot ({evidence.reasons[0] or evidence.statuses[0]})"
+    else:
+        ran = f"it ran for {evidence.seconds:.0f} s on the robot to the end"
+    if evidence.success is None:
+        return ran
+    return f"{ran}, recorded success {100 * evidence.success:.0f} %"
 
 
-def _attempt_record(attempt: Attempt) -> dict[str, Any]:
-    score = (attempt.gap_record.result.get("score") or None) if attempt.gap_record and not attempt.gap_record.failure else None
-    return {
-        "success": attempt.watched_success,
-        "score": attempt.watched_record.result.get("score") if attempt.watched_record else None,
-        "gap": score,
-        "recorded_seconds": attempt.robot_seconds,
-        "validated": attempt.certificate_record.exit_code == 0 if attempt.certificate_record else None,
-    }
+def describe_virtual_score(score: VirtualScore) -> str:
+    rate, low, high = (100 * x for x in (score.success.rate, score.success.low, score.success.high))
+    return f"success in {rate:.0f} % of {score.success.n} episodes of the virtual robot ({low:.0f} to {high:.0f} %)"
 
 
-def _describe_motor_law(result: dict[str, Any]) -> str:
-    """Name of a motor law and the figures that are its own, from what `isthmus actuator` says."""
-    name = result["law"]
-    values = next((t.get("values") or {} for t in result.get("candidates", ()) if t["law"] == name), {})
-    own = next((rung.fields for rung in MOTOR_LAW_TERMS if rung.name == name), ())
+def describe_motor_law(result: ActuatorResult) -> str:
+    """Name of an actuator model and its own parameters."""
+    values = result.candidates[result.law].values if result.law in result.candidates else {}
+    own = next((term.fields for term in MOTOR_LAW_TERMS if term.name == result.law), ())
     figures = ", ".join(
-        f"{field} {values[LAW_PARAMETER_PREFIX + field]:.3g}" for field in own if LAW_PARAMETER_PREFIX + field in values
+        f"{name} {values[LAW_PARAMETER_PREFIX + name]:.3g}" for name in own if LAW_PARAMETER_PREFIX + name in values
     )
-    return f"{name}: {figures}" if figures else name
+    return f"{result.law}: {figures}" if figures else result.law
 
 
-def _describe_repair(repair: Repair) -> str:
+def describe_repair(repair: Repair) -> str:
     match repair.action:
         case "none":
-            return "nothing had to be repaired"
+            return "none was needed"
         case "by hand":
-            return "nothing: this is for a person to repair, no training mends it"
+            return "none by training: a person has to correct this"
         case "longer":
-            return "it was trained for longer"
+            return "the policy was trained for longer"
         case "adapt":
-            return "it was trained to find out its world and to adapt to it"
+            return "a policy was trained that estimates its dynamics and adapts (RMA)"
         case "wider":
-            return "it was trained in a wider range of worlds"
-    parts = [
-        "an experiment was chosen and made, and its numbers were found"
-        if repair.experiment_record
-        else "its numbers were found"
-    ]
-    if repair.identify_record is not None and not repair.identify_record.failure:
-        found = parameters_outside_prior(repair.identify_record.result["parameters"])[:3]
-        if found:
-            parts[0] += ": " + ", ".join(map(str, found))
-    for done in repair.learning_records:
-        if done.call.arguments[0] == "actuator" and done.exit_code == 0:
-            if done.result.get("law") != AS_BELIEVED:
-                parts.append(f"the law of its motors was found ({_describe_motor_law(done.result)})")
-        elif done.exit_code == 0 and (ground := done.result.get("ground")):
-            parts.append(f"it was found to walk on ground into which it sinks by {1e3 * ground['sink']:.2g} mm")
-        elif done.exit_code == 0:
-            parts.append("a force that no number explains was learned")
+            return "the policy was trained with wider randomization"
+    parts = ["the parameters were identified" + (" from an experiment" if repair.experiment else "")]
+    found = repair.identification.result_as(IdentifyResult) if repair.identification else None
+    if found is not None and (outside := parameters_outside_prior(found)[:3]):
+        parts[0] += ": " + ", ".join(map(str, outside))
+    for record in repair.learned:
+        match record.result:
+            case ActuatorResult(law=law) as actuator if law != AS_BELIEVED:
+                parts.append(f"an actuator model was fitted ({describe_motor_law(actuator)})")
+            case ResidualResult(kept=True, ground=ground) if ground:
+                parts.append(f"soft ground was found, into which it sinks by {1e3 * ground['sink']:.2g} mm")
+            case ResidualResult(kept=True):
+                parts.append("residual dynamics were learned")
     return ", ".join(parts) + ", and the policy was trained on the twin"
 
 
-def _describe_truth(truth: Mapping[str, Any], space: Space) -> str:
+def describe_truth(truth: Mapping[str, Any], space: Space) -> str:
+    """The hidden dynamics of a virtual robot in words."""
     words = []
     for table in ("params", "unmodelled", "faults", "sensors"):
         for name, value in (truth.get(table) or {}).items():
             unit = space[name].unit if table == "params" else "1"
             words.append(f"{name} {_format_value(value)}" + ("" if unit == "1" else f" {unit}"))
-    return ", ".join(words) or "it was as its model says, but for finer physics"
+    return ", ".join(words) or "as its model, but for finer physics"
 
 
 def _format_value(value: Any) -> str:
@@ -205,3 +267,36 @@ def _format_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_format_value, value)) + "]"
     return f"{value:g}" if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
+
+
+def describe_call(record: CallRecord) -> str:
+    """What a call found, in a few words."""
+    match record.result:
+        case TrainResult(evaluation=evaluation):
+            return f"success in {evaluation.success} of its worlds"
+        case Evaluation(success=success):
+            return f"success in {success}"
+        case RunResult(status=status, reason=reason, seconds=seconds):
+            ended = "not started" if status == "refused" else f"{status} after {seconds:.1f} s"
+            return f"{ended}: {reason}" if reason else ended
+        case GapResult() as gap:
+            return _describe_gap(gap)
+        case Diagnosis(headline=headline, gap=gap):
+            return f"{headline} {_describe_gap(gap)}"
+        case IdentifyResult() as identified:
+            outside = parameters_outside_prior(identified)[:3]
+            found = [f"{m.name} {m.value:.3g}{'' if m.unit == '1' else ' ' + m.unit}" for m in outside]
+            return ", ".join(found) or "no parameter is outside its prior"
+        case ActuatorResult(law=law):
+            return f"actuator model: {law}"
+        case ResidualResult(kept=kept, ground=ground):
+            if ground:
+                return f"soft ground: feet sink in by {1e3 * ground['sink']:.2g} mm while it stands"
+            return "kept" if kept else "does not predict better, not kept"
+        case Certificate(passed=passed):
+            return "passed" if passed else "not passed"
+    return ""
+
+
+def _describe_gap(gap: GapResult) -> str:
+    return f"prediction error {gap.score.value:.3g} times the noise" if gap.score else "the gap cannot be measured"

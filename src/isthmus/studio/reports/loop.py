@@ -1,12 +1,12 @@
-"""The report of a loop: what the robot could do before, what was wrong, what was done, what it can do now, and the proof.
+"""The report of a loop: what the robot did before, what was wrong, the repair, what it does now, and the validation.
 
-One page that needs no network. It is made from the artifacts of the steps: recordings, twins, records.
+One page that needs no network, made from a LoopResult and the loop's folder: recordings, twins, records of calls.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -19,58 +19,60 @@ from isthmus.core.errors import BadInput
 from isthmus.core.files import atomic_write, content_hash
 from isthmus.core.progress import Progress, silent, sub_progress
 from isthmus.core.statistics import Rate
-from isthmus.pipeline.evidence import LoopHistory, LoopSettings
-from isthmus.pipeline.journal import CallRecord
-from isthmus.pipeline.outcome import IdentifiedParameter, LoopResult, identified_parameters
-from isthmus.pipeline.stages import SWEEP_PRIOR_SCALE
+from isthmus.learn.train import TrainResult
+from isthmus.pipeline.command_line import command_line, shell_text
+from isthmus.pipeline.evidence import LoopHistory
+from isthmus.pipeline.journal import CallRecord, Library
+from isthmus.pipeline.library import ActuatorResult, ResidualResult, isthmus_library
+from isthmus.pipeline.loop import read_history
+from isthmus.pipeline.outcome import IdentifiedParameter, LoopResult, describe_truth, identified_parameters
+from isthmus.pipeline.settings import REPORT
+from isthmus.real2sim.identify.identify import IdentifyResult
 from isthmus.robots.twin import Twin
 from isthmus.sim.robot import Robot
 from isthmus.studio.figures.axes import Line, estimate_chart, line_chart
 from isthmus.studio.figures.motion_player import PLAYER_SCRIPT
+from isthmus.studio.reports.certificate import write_certificate
 from isthmus.studio.reports.loop_motions import motion_section, overlay_section, replay_first_and_last
 from isthmus.studio.reports.page import Section, collapsible, figure, html_page, paragraph, table
-from isthmus.tasks.task import Task
+from isthmus.tasks.catalogue import get_task
 from isthmus.validation.certificate import DECISION_WORDS
 
 SWEEP_BINS, PARAMETERS_UNFOLDED = 6, 4
-"""Shares of the worlds by a number, and numbers against which success is drawn in the open."""
+"""Bins of a parameter, and parameters against which success is drawn unfolded."""
 PARAMETERS_REPLACED_BY_PHYSICS = {"stribeck": "friction", "ground_softness": "contact_time"}
-"""Missing physics that takes the place of a number, which then has no true value."""
+"""Missing physics that replaces a parameter, which then has no true value."""
 LOW_INTERVAL_COVERAGE = 0.75
 """Share of intervals of 90 % that hold the truth, below which the report says why that may be."""
 REPLAY_PROGRESS_SHARE = 0.8
 """Share of the time that it takes to live through the recordings again."""
+MIN_PROBABILITY_SHOWN = 0.01
+"""Of a hypothesis."""
 MAX_FIGURE_PARAMETERS = 14
 """Numbers in the figure; all are in the table."""
 
 
 def write_loop_report(
-    path: Path,
-    history: LoopHistory,
-    settings: LoopSettings,
-    task: Task,
-    outcome: LoopResult,
-    steps: Sequence[CallRecord],
-    progress: Progress = silent,
+    result: LoopResult, folder: Path, path: Path, progress: Progress = silent, library: Library = isthmus_library
 ) -> Path:
-    robot = task.robot
-    lived = replay_first_and_last(robot, history, sub_progress(progress, 0.0, REPLAY_PROGRESS_SHARE))
+    """Write the page of a finished loop to `path`."""
+    _, history, records = read_history(folder, library)
+    robot = get_task(result.task).robot
+    replays = replay_first_and_last(robot, history, sub_progress(progress, 0.0, REPLAY_PROGRESS_SHARE))
     progress(REPLAY_PROGRESS_SHARE)
     sections = [
-        Section("What happened", _summary_section(history, outcome), "happened"),
-        *_section_if("Before and after", motion_section(robot, lived), "motion"),
-        *_section_if("Recorded and simulated", overlay_section(robot, lived), "overlaid"),
+        Section("What happened", _summary_section(result, robot), "happened"),
+        *_section_if("Before and after", motion_section(robot, replays), "motion"),
+        *_section_if("Recorded and simulated", overlay_section(robot, replays), "overlaid"),
         *_section_if("What was wrong", _diagnosis_section(history, path), "wrong"),
-        *_section_if("Its numbers", _parameters_section(history, robot, outcome), "numbers"),
-        *_section_if("What no number explains", _prediction_error_section(history), "remaining"),
-        *_section_if("Success against each number", _success_by_parameter_section(history, robot, outcome), "swept"),
-        *_section_if("The proof", _certificate_section(history, path), "proof"),
-        Section("Where everything came from", _lineage_table(steps), "lineage"),
+        *_section_if("Identified parameters", _parameters_section(history, robot, result), "numbers"),
+        *_section_if("Prediction error", _prediction_error_section(history), "remaining"),
+        *_section_if("Success against each parameter", _success_by_parameter_section(history, robot, result), "swept"),
+        *_section_if("Validation", _certificate_section(history, path), "proof"),
+        Section("Where everything came from", _lineage_table(records), "lineage"),
     ]
-    record = outcome.to_dict() | {"task": settings.task, "link": settings.link, "seed": settings.seed}
-    atomic_write(
-        path, html_page(f"{settings.task}: from simulation to the robot", sections, {"record": record}, PLAYER_SCRIPT).encode()
-    )
+    title = f"{result.task}: from simulation to the robot"
+    atomic_write(path, html_page(title, sections, {"record": result.to_dict()}, PLAYER_SCRIPT).encode())
     return path
 
 
@@ -78,19 +80,22 @@ def _section_if(title: str, html: str, name: str) -> list[Section]:
     return [Section(title, html, name)] if html else []
 
 
-def _summary_section(history: LoopHistory, outcome: LoopResult) -> str:
+def _summary_section(result: LoopResult, robot: Robot) -> str:
     parts = []
-    rates = [a.watched_success for a in history.attempts if a.watched_success is not None]
-    if rates:
-        words = " → ".join(f"{100 * r['rate']:.0f} %" for r in (rates[0], rates[-1])[: len(rates)])
-        parts.append(f'<p class="big">{words} <small>of {rates[0]["n"]} episodes on the robot succeed</small></p>')
-    for line in outcome.sentences:
+    for line in result.sentences:
         head, _, rest = line.partition(": ")
         parts.append(f"<p><b>{escape(head)}:</b> {escape(rest)}</p>")
-    seconds = f"{outcome.robot_seconds:.0f} s of the robot's time were recorded."
-    if rates:
-        seconds += f" On top of that, {rates[0]['n']} episodes of each policy were watched, to judge it."
-    return "".join(parts) + paragraph(seconds, "quiet")
+    if result.truth is not None:
+        parts.append(f"<p><b>Truth:</b> {escape(describe_truth(result.truth, robot.space))}.</p>")
+    parts.append(paragraph(f"{result.robot_seconds:.0f} s of robot time were recorded.", "quiet"))
+    if scores := result.virtual_scores:
+        rates = " → ".join(f"{100 * score.success.rate:.0f} %" for score in (scores[0], scores[-1])[: len(scores)])
+        parts.append(
+            f'<p class="big">{rates} <small>of {scores[0].success.n} episodes of the virtual robot succeed</small></p>'
+        )
+        text = "For this report only, after the last decision: hardware offers no such episodes, and the loop did not use them."
+        parts.append(paragraph(text, "quiet"))
+    return "".join(parts)
 
 
 # Why, and what was found ------------------------------------------------------------------------------------------
@@ -98,18 +103,22 @@ def _summary_section(history: LoopHistory, outcome: LoopResult) -> str:
 
 def _diagnosis_section(history: LoopHistory, path: Path) -> str:
     parts = []
-    for a in history.attempts:
-        why = a.diagnosis
-        if not why.get("hypotheses"):
+    for attempt in history.attempts:
+        diagnosis = attempt.diagnosis
+        if diagnosis is None or not diagnosis.hypotheses:
             continue
-        rows = [[f"{100 * h['p']:.0f} %", h["cause"], h["sentence"]] for h in why["hypotheses"] if h["p"] >= 0.01]
-        parts.append(f'<p class="verdict">{escape(why["headline"])}</p>')
+        rows = [
+            [f"{100 * h.probability:.0f} %", h.cause, h.sentence]
+            for h in diagnosis.hypotheses
+            if h.probability >= MIN_PROBABILITY_SHOWN
+        ]
+        parts.append(f'<p class="verdict">{escape(diagnosis.headline)}</p>')
         parts.append(table(["probability", "cause", "what speaks for it"], rows, right=(0,)))
-        first = why["hypotheses"][0]
-        parts.append(paragraph(f"What it recommends: {first['action'].replace('`', '')}."))
-        if first.get("gain"):
-            parts.append(paragraph(f"What it expects: {first['gain']}."))
-    pages = [a.gap_record.call.outputs[0] for a in history.attempts if a.gap_record is not None and not a.gap_record.failure]
+        first = diagnosis.hypotheses[0]
+        parts.append(paragraph(f"What it recommends: {first.action.replace('`', '')}."))
+        if first.gain:
+            parts.append(paragraph(f"What it expects: {first.gain}."))
+    pages = [p for a in history.attempts if a.measured and a.gap for p in a.measured.call.outputs if p.exists()]
     links = ", ".join(_relative_link(p, path) for p in pages)
     return "".join(parts) + (f'<p class="quiet">In full: {links}</p>' if links else "") if parts or links else ""
 
@@ -119,30 +128,30 @@ def _relative_link(file: Path, page_: Path) -> str:
     return f'<a href="{escape(where)}">{escape(file.name)}</a>'
 
 
-def _parameters_section(history: LoopHistory, robot: Robot, outcome: LoopResult) -> str:
-    done = next(
-        (r.identify_record for r in reversed(history.repairs) if r.identify_record and not r.identify_record.failure), None
-    )
-    if done is None:
+def _parameters_section(history: LoopHistory, robot: Robot, result: LoopResult) -> str:
+    records = [r.identification for r in reversed(history.repairs) if r.identification]
+    found = next((f for record in records if (f := record.result_as(IdentifyResult)) is not None), None)
+    if found is None:
         return ""
-    truth = _true_values(robot, outcome)
-    rows = [_twin_estimate(n, history.last_twin) for n in identified_parameters(done.result["parameters"])]
+    truth = _true_values(robot, result)
+    rows = [_twin_estimate(n, history.last_twin) for n in identified_parameters(found)]
     inside = [truth[n.name] for n in rows if n.name in truth]
     held = sum(n.low <= truth[n.name] <= n.high for n in rows if n.name in truth)
     text = (
-        "Grey: what training believed, scaled to one width. Blue: what the recordings say, with 90 % intervals; red where that "
-        "is outside."
+        "Grey: the prior, scaled to one width. Blue: the posterior, with 90 % intervals; red where they are outside the prior."
     )
     if inside:
-        text += f" Diamonds: the truth, which was revealed after everything else. {held} of {len(inside)} intervals hold it."
+        text += f" Diamonds: the truth, revealed after the loop. {held} of {len(inside)} intervals hold it."
         if held < LOW_INTERVAL_COVERAGE * len(inside):
-            text += " Fewer than nine in ten: numbers that act alike here stand in for each other, or for what is missing."
+            text += (
+                " Fewer than nine in ten: parameters with similar effects compensate for each other, or for missing physics."
+            )
     svg = estimate_chart(
         [_interval_row(n, truth) for n in rows[:MAX_FIGURE_PARAMETERS]],
-        "0: lower end of what was believed, 1: upper end",
+        "0: lower end of the prior, 1: upper end",
         "numbers",
     )
-    columns = ["parameter", "unit", "believed", "found", "90 % interval", *(["truth"] if truth else [])]
+    columns = ["parameter", "unit", "prior", "identified", "90 % interval", *(["truth"] if truth else [])]
     cells = [
         [
             n.name,
@@ -154,13 +163,13 @@ def _parameters_section(history: LoopHistory, robot: Robot, outcome: LoopResult)
         + ([f"{truth[n.name]:.4g}" if n.name in truth else ""] if truth else [])
         for n in rows
     ]
-    said = "".join(paragraph(d["text"]) for d in done.result.get("undetermined", [])[:4])
+    said = "".join(paragraph(d.text) for d in found.undetermined[:4])
     more = collapsible("What the recordings do not determine", said) if said else ""
-    return figure(svg, text) + collapsible("All numbers", table(columns, cells, right=(3,))) + more
+    return figure(svg, text) + collapsible("All parameters", table(columns, cells, right=(3,))) + more
 
 
 def _twin_estimate(n: IdentifiedParameter, twin: Path | None) -> IdentifiedParameter:
-    """A number as the twin has it that was trained on: a law of motors refits some."""
+    """The estimate of the twin that was trained on: an actuator model refits some parameters."""
     try:
         belief = Twin.load(twin).belief if twin is not None else None
     except BadInput:
@@ -184,33 +193,29 @@ def _interval_row(n: IdentifiedParameter, truth: dict[str, float]) -> tuple[str,
     )
 
 
-def _true_values(robot: Robot, outcome: LoopResult) -> dict[str, float]:
-    """Of every number, if the truth was revealed: what a reality does not name is as its model says."""
-    if outcome.truth is None:
+def _true_values(robot: Robot, result: LoopResult) -> dict[str, float]:
+    """True value of every parameter, if the truth was revealed: what a reality does not name is nominal."""
+    if result.truth is None:
         return {}
-    named = {k: float(v) for k, v in (outcome.truth.get("params") or {}).items()}
+    named = {k: float(v) for k, v in (result.truth.get("params") or {}).items()}
     nominal = dict(zip(robot.space.names, map(float, robot.space.nominal), strict=True))
-    gone = [word for law, word in PARAMETERS_REPLACED_BY_PHYSICS.items() if law in (outcome.truth.get("unmodelled") or {})]
+    gone = [word for law, word in PARAMETERS_REPLACED_BY_PHYSICS.items() if law in (result.truth.get("unmodelled") or {})]
     return {k: v for k, v in (nominal | named).items() if not any(word in k for word in gone)}
 
 
 def _prediction_error_section(history: LoopHistory) -> str:
-    """Errors of prediction of the first simulator and the last."""
+    """Prediction errors of the simulators that the policies were trained in."""
     lines, rows = [], []
-    for a in history.attempts:
-        if a.gap_record is None or a.gap_record.failure or not a.gap_record.result.get("prediction"):
+    for attempt in history.attempts:
+        gap = attempt.gap
+        if gap is None or not gap.prediction or gap.score is None:
             continue
-        name, p, score = (
-            ("prior" if a.name == "prior" else "twin"),
-            a.gap_record.result["prediction"],
-            a.gap_record.result["score"],
-        )
-        table_ = np.array([[m["value"] for m in row] for row in p["signals"].values()], dtype=float)
+        table_ = np.array([[m["value"] for m in row] for row in gap.prediction["signals"].values()], dtype=float)
         known = np.isfinite(table_)
         mean = np.where(known, table_**2, 0.0).sum(0) / np.where(known.any(0), known.sum(0), np.nan)
-        lines.append(Line(name, p["horizons"], np.sqrt(mean)))
-        rows.append([name, *(_format_number(score[k]) for k in ("value", "low", "high"))])
-    learned = [d for r in history.repairs for d in r.learning_records]
+        lines.append(Line(attempt.name, gap.prediction["horizons"], np.sqrt(mean)))
+        rows.append([attempt.name, *(_format_number(x) for x in (gap.score.value, gap.score.low, gap.score.high))])
+    learned = [d for r in history.repairs for d in r.learned]
     told = "".join(paragraph(_describe_learned(d)) for d in learned)
     if not lines:
         return told
@@ -219,31 +224,30 @@ def _prediction_error_section(history: LoopHistory) -> str:
     return told + figure(svg, caption) + table(["simulator", "score", "95 % from", "to"], rows, right=(1, 2, 3))
 
 
-def _format_number(x: float | None) -> str:
-    return "–" if x is None else f"{x:.3g}"
+def _format_number(x: float) -> str:
+    return f"{x:.3g}" if np.isfinite(x) else "–"
 
 
-def _describe_learned(done: CallRecord) -> str:
-    if done.failure:
-        return f"What numbers do not explain could not be learned: {done.failure}"
-    if done.call.arguments[0] == "actuator":
-        tried = ", ".join(f"{t['law']} {_format_number(t['held_out'])}" for t in done.result.get("candidates", []))
-        return f"Laws of the motors, with their error on held-out pieces / noise: {tried}. Kept: {done.result.get('law')}."
-    kept = "kept" if done.result.get("kept") else "not kept"
-    tried = done.result.get("candidates")
-    if tried:
-        laws = ", ".join(f"{law} {_format_number(error.get('held_out'))}" for law, error in tried.items())
-        return f"Grounds, with their error on held-out pieces / noise: {laws}. Soft ground was {kept}."
-    error = done.result.get("error", {})
-    before, after = ((error.get(k) or {}).get("held_out") for k in ("before", "after"))
-    if before is None or after is None:
-        return "A learned force: not tried."
-    return f"A learned force: error on held-out pieces {before:.3g} without and {after:.3g} with it, {kept}."
+def _describe_learned(record: CallRecord) -> str:
+    match record.result:
+        case ActuatorResult(law=law, candidates=candidates):
+            tried = ", ".join(f"{name} {_format_number(c.held_out)}" for name, c in candidates.items())
+            return f"Actuator models, with their error on held-out segments / noise: {tried}. Chosen: {law}."
+        case ResidualResult(kept=kept, candidates=candidates, error=error):
+            result = "kept" if kept else "not kept"
+            if candidates:
+                grounds = ", ".join(f"{name} {_format_number(e.held_out)}" for name, e in candidates.items())
+                return f"Ground models, with their error on held-out segments / noise: {grounds}. Soft ground was {result}."
+            before, after = error.before.held_out, error.after.held_out
+            if not np.isfinite(before + after):
+                return "Residual dynamics: not tried."
+            return f"Residual dynamics: error on held-out segments {before:.3g} without and {after:.3g} with them, {result}."
+    return f"What parameters do not explain could not be learned: {record.failure}"
 
 
-def _success_by_parameter_section(history: LoopHistory, robot: Robot, outcome: LoopResult) -> str:
-    """Success of the first and the last policy against those numbers that matter most to either."""
-    files = [d.call.outputs[0] for d in history.sweep_records if not d.failure and d.call.outputs[0].exists()]
+def _success_by_parameter_section(history: LoopHistory, robot: Robot, result: LoopResult) -> str:
+    """Success of the first and the last policy against each parameter, the most influential first."""
+    files = [d.call.outputs[0] for d in history.sweeps if not d.failure and d.call.outputs[0].exists()]
     if len(files) < 2:
         return ""
     columns = [f"e.{n}" for n in robot.prior.free().names]
@@ -254,12 +258,11 @@ def _success_by_parameter_section(history: LoopHistory, robot: Robot, outcome: L
     wins = [np.array(t["success"], bool) for t in tables]
     names = sorted(columns, key=lambda c: -max(_success_spread(np.array(t[c]), w) for t, w in zip(tables, wins, strict=True)))
     text = (
-        f"{len(wins[0])} worlds, {SWEEP_PRIOR_SCALE:g} times as wide as the prior; numbers that success hangs "
-        "on most come first. "
-        "With 95 % intervals. Each policy is in its own simulator: the one after has what was learned of this robot. All "
-        "numbers vary at once: a line is a mean over many robots, most of them odder than this one."
+        f"{len(wins[0])} worlds, {REPORT.sweep_prior_scale:g} times as wide as the prior, with 95 % intervals; the most "
+        "influential parameters come first. Each policy is in its own simulator: the one after has what was learned of this "
+        "robot. All parameters vary at once: a line is a mean over many robots, most of them farther from nominal."
     )
-    truth = _true_values(robot, outcome)
+    truth = _true_values(robot, result)
     parts = []
     for c in names:
         name = c.removeprefix("e.")
@@ -275,7 +278,7 @@ def _success_by_parameter_section(history: LoopHistory, robot: Robot, outcome: L
         caption = f"The prior: {low:.3g} to {high:.3g}.{at}"
         parts.append(figure(line_chart(lines, f"{name}{unit}", "success", name, log=False), caption))
     rest = (
-        collapsible(f"{len(parts) - PARAMETERS_UNFOLDED} other numbers", "".join(parts[PARAMETERS_UNFOLDED:]))
+        collapsible(f"{len(parts) - PARAMETERS_UNFOLDED} other parameters", "".join(parts[PARAMETERS_UNFOLDED:]))
         if len(parts) > PARAMETERS_UNFOLDED
         else ""
     )
@@ -288,40 +291,43 @@ def _equal_bins(x: np.ndarray) -> list[np.ndarray]:
 
 
 def _success_spread(x: np.ndarray, w: np.ndarray) -> float:
-    """How much success differs between shares of a number."""
+    """Largest difference of success between bins of a parameter."""
     rates = [w[b].mean() for b in _equal_bins(x)]
     return float(max(rates) - min(rates))
 
 
 def _certificate_section(history: LoopHistory, path: Path) -> str:
-    done = next((a.certificate_record for a in reversed(history.attempts) if a.certificate_record is not None), None)
-    if done is None:
+    attempt = next((a for a in reversed(history.attempts) if a.validation is not None), None)
+    if attempt is None or attempt.validation is None:
         return ""
-    if done.failure:
-        return paragraph(f"It could not be validated: {done.failure}")
+    found = attempt.certificate
+    if found is None:
+        return paragraph(f"It could not be validated: {attempt.validation.failure}")
     rows = []
-    for stage in done.result.get("stages", []):
-        r = stage["success"]
-        bounds = f"{100 * r['low']:.0f} to {100 * r['high']:.0f} %"
-        asked = f"{100 * stage['required']:.0f} %"
-        rows.append([stage["name"], DECISION_WORDS[stage["decision"]], f"{100 * r['rate']:.0f} %", bounds, asked, str(r["n"])])
+    for stage in found.stages:
+        r = stage.success
+        bounds = f"{100 * r.low:.0f} to {100 * r.high:.0f} %"
+        cells = [stage.name, DECISION_WORDS[stage.decision], f"{100 * r.rate:.0f} %", bounds]
+        rows.append([*cells, f"{100 * stage.required:.0f} %", str(r.n)])
     heads = ["stage", "", "success", "bounds", "required", "trials"]
-    verdict = "Passed." if done.exit_code == 0 else "Not passed."
-    where = f" on {done.result.get('tested_on')}" if done.result.get("tested_on") else ""
-    links = f'<p class="quiet">Certificate: {_relative_link(done.call.outputs[0], path)}</p>'
-    told = paragraph(f"Protocol {done.result.get('protocol')}{where}, its first stages.")
-    return f'<p class="verdict">{verdict}</p>' + told + table(heads, rows, right=(2, 5)) + links
+    verdict = "Passed." if found.passed else "Not passed."
+    where = f" on {found.tested_on}" if found.tested_on else ""
+    page = write_certificate(found, path.with_name(attempt.controller.stem + ".certificate.html"))[1]
+    links = f'<p class="quiet">Certificate: {_relative_link(page, path)}</p>'
+    text = paragraph(f"Protocol {found.protocol}{where}, its first stages.")
+    return f'<p class="verdict">{verdict}</p>' + text + table(heads, rows, right=(2, 5)) + links
 
 
-def _lineage_table(steps: Iterable[CallRecord]) -> str:
+def _lineage_table(records: Iterable[CallRecord]) -> str:
     rows = []
-    for done in steps:
-        files = [p for p in done.call.outputs if p.is_file()]
-        own = content_hash(files[0].read_bytes()) if files else str(done.result.get("run_hash") or "")
-        own = own[:12]
-        rows.append([done.call.name, " ".join(["isthmus", *done.call.arguments]), f"{done.seconds:.0f} s", own])
+    for record in records:
+        files = [p for p in record.call.outputs if p.is_file()]
+        trained = record.result_as(TrainResult)
+        own = content_hash(files[0].read_bytes()) if files else trained.run_hash if trained else ""
+        command = shell_text(["isthmus", *command_line(record.call.verb, record.call.arguments)])
+        rows.append([record.call.name, command, f"{record.seconds:.0f} s", own[:12]])
     text = paragraph(
-        "Each step is an ordinary command, in this order, with its time and the hash of what it made: of a file its SHA-256, "
-        "of training that of the run."
+        "The calls of the loop as equivalent commands, in order, with their time and the hash of what they wrote: SHA-256 of a "
+        "file, or the hash of a run."
     )
-    return text + table(["step", "command", "time", "hash"], rows, right=(2,))
+    return text + table(["call", "command", "time", "hash"], rows, right=(2,))
