@@ -120,7 +120,7 @@ def swing(tmp_path_factory):
     ("argv", "parts"),
     [
         (["diagnose", "p.controller", "swing.mcap", "--worlds", "8"], {"fitting numbers": 4}),
-        (["identify", "pendulum", "swing.mcap", "--search", "never"], {"": 4, "how sure": 3, "judging": 2}),
+        (["identify", "pendulum", "swing.mcap", "--search", "never"], {"": 4, "covariance": 3, "held-out errors": 2}),
     ],
     ids=["diagnose", "identify"],
 )
