@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.pipeline.library import ResidualResult
 from isthmus.pipeline.loop import loop
 from isthmus.real2sim.identify.identify import ParameterEstimate
+from isthmus.real2sim.identify.learn_residual import GroundRecord
 from isthmus.real2sim.result_parts import ErrorChange, ErrorPair
 from isthmus.studio.reports.loop import write_loop_report
-from support.fake_library import FakeLibrary, verbs
+from support.fake_library import FakeLibrary, residual_result, verbs
 
 TASK = "go1/walk"
 
@@ -28,9 +28,9 @@ class Walker(FakeLibrary):
     def learn_residual(self, arguments):
         assert arguments["only"] == "ground"
         candidates = {"as believed": ErrorPair(1.2, 1.22), "soft ground": ErrorPair(1.1, 1.09)}
-        ground = {"stiffness": 2750.0, "damping": 84.0, "sink": 0.0114} if self.soft else None
+        ground = GroundRecord(2750.0, 84.0, 0.0114, ()) if self.soft else None
         error = ErrorChange(ErrorPair(1.2, 1.22), ErrorPair(1.1, 1.09))
-        return ResidualResult(self.soft, ground, candidates, error)
+        return residual_result(self.soft, error, ground, candidates)
 
 
 def run(folder, library: Walker):

@@ -18,18 +18,17 @@ from isthmus.pipeline.evidence import LoopHistory
 from isthmus.pipeline.journal import Call, CallRecord, Journal, run_calls
 from isthmus.pipeline.library import (
     RESULT_TYPES,
-    ActuatorResult,
     Diagnosis,
-    ExcitationResult,
     GapResult,
     Hypothesis,
-    LawCandidate,
-    ResidualResult,
     result_status,
 )
 from isthmus.pipeline.settings import LoopSettings
 from isthmus.pipeline.stages import loop_stages
+from isthmus.real2sim.identify.excite import ExcitationResult
+from isthmus.real2sim.identify.fit_actuator import ActuatorResult, LawCandidate
 from isthmus.real2sim.identify.identify import IdentifyResult, ParameterEstimate, PosteriorRecord
+from isthmus.real2sim.identify.learn_residual import GroundRecord, ResidualResult
 from isthmus.real2sim.result_parts import ErrorChange, ErrorPair, SegmentCounts
 from isthmus.tasks.catalogue import get_task
 from isthmus.validation.certificate import Certificate
@@ -61,6 +60,20 @@ def certificate(passed: bool) -> Certificate:
     )
     return Certificate(
         passed, "a.controller", "pendulum/swingup", "pendulum", "a.twin", "twin", "", "bench", "", (stage,), (), {}, 0, 0.0
+    )
+
+
+def residual_result(
+    kept: bool,
+    error: ErrorChange,
+    ground: GroundRecord | None = None,
+    candidates: Mapping[str, ErrorPair] | None = None,
+) -> ResidualResult:
+    """What `learn_residual` returns, with little in it."""
+    learned = (("ground",) if ground else ("force",)) if kept else ()
+    counts = SegmentCounts(8, 2)
+    return ResidualResult(
+        "pendulum", None, "a" * 64, (), (), error, kept, learned, ground, candidates or {}, None, {}, (), 0.5, counts, 1.0
     )
 
 
@@ -162,14 +175,15 @@ class FakeLibrary:
         return {"payload": PAYLOAD}
 
     def fit_actuator(self, arguments) -> ActuatorResult:
-        return ActuatorResult("stribeck", {"stribeck": LawCandidate(1.0, 1.1, {"strength": 1.0, "motor_stribeck": 0.4})})
+        candidate = LawCandidate("stribeck", {"strength": 1.0, "motor_stribeck": 0.4}, 1.0, 1.1)
+        return ActuatorResult(None, (), "pendulum", ("hinge",), "stribeck", 50.0, 0.0, "noise", (candidate,), None, (), 1.0)
 
     def learn_residual(self, arguments) -> ResidualResult:
         error = ErrorChange(ErrorPair(2.0, 2.0), ErrorPair(1.0, 1.0 if self.kept else 3.0))
-        return ResidualResult(self.kept, None, {}, error)
+        return residual_result(self.kept, error)
 
     def excite(self, arguments) -> ExcitationResult:
-        return ExcitationResult(("x=0.1",))
+        return ExcitationResult("pendulum", (), None, 10.0, 0.9, 2.0, 1.0, {}, ("x=0.1",), 1.0)
 
     def validate(self, arguments) -> Certificate:
         return certificate(True)

@@ -26,8 +26,10 @@ from isthmus.learn.policies.export import ExportResult
 from isthmus.learn.train import TrainResult
 from isthmus.pipeline.command_line import command_line
 from isthmus.pipeline.journal import Call, Status
+from isthmus.real2sim.identify.excite import ExcitationResult
+from isthmus.real2sim.identify.fit_actuator import ActuatorResult
 from isthmus.real2sim.identify.identify import IdentifyResult
-from isthmus.real2sim.result_parts import ErrorChange, ErrorPair
+from isthmus.real2sim.identify.learn_residual import ResidualResult
 from isthmus.validation.certificate import Certificate
 
 
@@ -56,32 +58,6 @@ class Diagnosis(Result, kind="diagnosis"):
     gap: GapResult
 
 
-@dataclass(frozen=True)
-class LawCandidate:
-    fitted: float
-    held_out: float
-    values: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class ActuatorResult(Result, kind="actuator"):
-    law: str
-    candidates: Mapping[str, LawCandidate]
-
-
-@dataclass(frozen=True)
-class ResidualResult(Result, kind="residual"):
-    kept: bool
-    ground: Mapping[str, Any] | None
-    candidates: Mapping[str, ErrorPair]
-    error: ErrorChange
-
-
-@dataclass(frozen=True)
-class ExcitationResult(Result, kind="excitation"):
-    commands: tuple[str, ...]
-
-
 RESULT_TYPES: dict[str, type[Result]] = {
     "train": TrainResult,
     "evaluate": Evaluation,
@@ -103,6 +79,9 @@ VERBS = {
     "export": "isthmus.learn.policies.export:export",
     "run": "isthmus.deploy.run:run",
     "identify": "isthmus.real2sim.identify.identify:identify",
+    "fit_actuator": "isthmus.real2sim.identify.fit_actuator:fit_actuator",
+    "learn_residual": "isthmus.real2sim.identify.learn_residual:learn_residual",
+    "excite": "isthmus.real2sim.identify.excite:excite",
     "validate": "isthmus.validation.validate:validate",
 }
 """Verb -> its function, MODULE:NAME."""
@@ -180,30 +159,7 @@ def _diagnosis(found: dict[str, Any]) -> Diagnosis:
     return Diagnosis(why["headline"], why["cause"], rows, _gap(found))
 
 
-def _pair(e: dict[str, Any]) -> ErrorPair:
-    return ErrorPair(_number(e["fitted"]), _number(e["held_out"]))
-
-
-def _change(e: dict[str, Any]) -> ErrorChange:
-    return ErrorChange(_pair(e["before"]), _pair(e["after"]))
-
-
-def _actuator(found: dict[str, Any]) -> ActuatorResult:
-    tried = {
-        t["law"]: LawCandidate(_number(t.get("fitted")), _number(t["held_out"]), t.get("values") or {}) for t in found["tried"]
-    }
-    return ActuatorResult(found["law"], tried)
-
-
-def _residual(found: dict[str, Any]) -> ResidualResult:
-    tried = {name: _pair(e) for name, e in found.get("tried", {}).items()}
-    return ResidualResult(found["kept"], found.get("ground"), tried, _change(found["error"]))
-
-
 _READERS: dict[str, Callable[[dict[str, Any]], Result]] = {
     "measure": _gap,
     "diagnose": _diagnosis,
-    "fit_actuator": _actuator,
-    "learn_residual": _residual,
-    "excite": lambda f: ExcitationResult(tuple(f["commands"])),
 }

@@ -15,8 +15,10 @@ from isthmus.pipeline.command_line import command_line, shell_text
 from isthmus.pipeline.decisions import best_attempt, is_finished
 from isthmus.pipeline.evidence import Attempt, LoopHistory, Repair, RobotEvidence
 from isthmus.pipeline.journal import CallRecord
-from isthmus.pipeline.library import ActuatorResult, Diagnosis, GapResult, ResidualResult
+from isthmus.pipeline.library import Diagnosis, GapResult
+from isthmus.real2sim.identify.fit_actuator import ActuatorResult
 from isthmus.real2sim.identify.identify import IdentifyResult
+from isthmus.real2sim.identify.learn_residual import ResidualResult
 from isthmus.real2sim.identify.model_selection import AS_BELIEVED
 from isthmus.real2sim.identify.motor_laws import LAW_PARAMETER_PREFIX, MOTOR_LAW_TERMS
 from isthmus.validation.certificate import Certificate
@@ -216,7 +218,7 @@ def describe_virtual_score(score: VirtualScore) -> str:
 
 def describe_motor_law(result: ActuatorResult) -> str:
     """Name of an actuator model and its own parameters."""
-    values = result.candidates[result.law].values if result.law in result.candidates else {}
+    values = next((c.values for c in result.candidates if c.law == result.law), {})
     own = next((term.fields for term in MOTOR_LAW_TERMS if term.name == result.law), ())
     figures = ", ".join(
         f"{name} {values[LAW_PARAMETER_PREFIX + name]:.3g}" for name in own if LAW_PARAMETER_PREFIX + name in values
@@ -245,7 +247,7 @@ def describe_repair(repair: Repair) -> str:
             case ActuatorResult(law=law) as actuator if law != AS_BELIEVED:
                 parts.append(f"an actuator model was fitted ({describe_motor_law(actuator)})")
             case ResidualResult(kept=True, ground=ground) if ground:
-                parts.append(f"soft ground was found, into which it sinks by {1e3 * ground['sink']:.2g} mm")
+                parts.append(f"soft ground was found, into which it sinks by {1e3 * ground.sink:.2g} mm")
             case ResidualResult(kept=True):
                 parts.append("residual dynamics were learned")
     return ", ".join(parts) + ", and the policy was trained on the twin"
@@ -291,7 +293,7 @@ def describe_call(record: CallRecord) -> str:
             return f"actuator model: {law}"
         case ResidualResult(kept=kept, ground=ground):
             if ground:
-                return f"soft ground: feet sink in by {1e3 * ground['sink']:.2g} mm while it stands"
+                return f"soft ground: feet sink in by {1e3 * ground.sink:.2g} mm while it stands"
             return "kept" if kept else "does not predict better, not kept"
         case Certificate(passed=passed):
             return "passed" if passed else "not passed"

@@ -21,9 +21,9 @@ from isthmus.pipeline import decisions
 from isthmus.pipeline.budgets import task_budget
 from isthmus.pipeline.evidence import Attempt, LoopHistory, Repair, repeats_samples, run_seconds
 from isthmus.pipeline.journal import Call, CallRecord
-from isthmus.pipeline.library import ExcitationResult
 from isthmus.pipeline.outcome import clue_name, parameters_outside_prior
 from isthmus.pipeline.settings import RECORDING, REPAIR, REPORT, RETRAIN, LoopSettings
+from isthmus.real2sim.identify.excite import ExcitationResult
 from isthmus.real2sim.identify.identify import IdentifyResult
 from isthmus.sim.indexing import drives_joints
 from isthmus.sim.physics.ground import contact_parameters

@@ -23,11 +23,13 @@ from isthmus.learn.train import TrainResult
 from isthmus.pipeline.command_line import command_line, shell_text
 from isthmus.pipeline.evidence import LoopHistory
 from isthmus.pipeline.journal import CallRecord, Library
-from isthmus.pipeline.library import ActuatorResult, ResidualResult, isthmus_library
+from isthmus.pipeline.library import isthmus_library
 from isthmus.pipeline.loop import read_history
 from isthmus.pipeline.outcome import IdentifiedParameter, LoopResult, describe_truth, identified_parameters
 from isthmus.pipeline.settings import REPORT
+from isthmus.real2sim.identify.fit_actuator import ActuatorResult
 from isthmus.real2sim.identify.identify import IdentifyResult
+from isthmus.real2sim.identify.learn_residual import ResidualResult
 from isthmus.robots.twin import Twin
 from isthmus.sim.robot import Robot
 from isthmus.studio.figures.axes import Line, estimate_chart, line_chart
@@ -231,7 +233,7 @@ def _format_number(x: float) -> str:
 def _describe_learned(record: CallRecord) -> str:
     match record.result:
         case ActuatorResult(law=law, candidates=candidates):
-            tried = ", ".join(f"{name} {_format_number(c.held_out)}" for name, c in candidates.items())
+            tried = ", ".join(f"{c.law} {_format_number(c.held_out)}" for c in candidates)
             return f"Actuator models, with their error on held-out segments / noise: {tried}. Chosen: {law}."
         case ResidualResult(kept=kept, candidates=candidates, error=error):
             result = "kept" if kept else "not kept"
