@@ -41,7 +41,7 @@ from isthmus.real2sim.prepare.tracks import Track, to_tracks
 from isthmus.real2sim.residual.prior import free_parameters, gaussian_prior
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality
-from isthmus.sim.reality.simulation import RealSimulation
+from isthmus.sim.reality.simulation import real_simulation
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulate_recording import random_multisine, record_engine, record_targets
 from isthmus.tasks.catalogue import get_task
@@ -70,7 +70,7 @@ def real(controller, **tables) -> Episode:
 
 
 def _real(controller, tables: dict) -> Episode:
-    engine = RealSimulation(PENDULUM, Reality.from_dict({"robot": "pendulum", **tables}), 1, tick=TICK)
+    engine = real_simulation(PENDULUM, Reality.from_dict({"robot": "pendulum", **tables}), 1, tick=TICK)
     slices = PENDULUM.contract.slices()
     controller.reset()
 

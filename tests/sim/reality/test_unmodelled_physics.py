@@ -11,7 +11,7 @@ import pytest
 from isthmus.core.errors import BadInput
 from isthmus.robots import ROBOTS
 from isthmus.sim.engines.batch.engine import BatchEngines
-from isthmus.sim.reality import Reality, RealSimulation, equations
+from isthmus.sim.reality import Reality, equations, real_simulation
 from isthmus.sim.reality.ground_truth import GroundTruth
 from isthmus.sim.reality.simulation import PACKET_PERIOD
 from isthmus.sim.robot import Robot
@@ -42,7 +42,7 @@ def test_an_empty_reality_is_training_with_finer_steps_and_another_solver(name, 
     robot = ROBOTS[name]()
     u = [targets(robot, np.random.default_rng(k), 1, size=0.1)[0] for k in range(15)]
     engines = {
-        "real": RealSimulation(robot, Reality(name), 1, threads=1, tick=0.02),
+        "real": real_simulation(robot, Reality(name), 1, threads=1, tick=0.02),
         "same": training(robot, 0.001, solver=True),
         "fine": training(robot, 0.001),
         "coarse": training(robot, 0.005),
@@ -87,7 +87,7 @@ def test_a_restored_reality_goes_on_bit_for_bit():
 
 def test_a_tick_is_a_multiple_of_the_physics_step():
     with pytest.raises(BadInput, match="multiple"):
-        RealSimulation(PENDULUM, Reality("pendulum"), tick=0.0015)
+        real_simulation(PENDULUM, Reality("pendulum"), tick=0.0015)
 
 
 # Friction ------------------------------------------------------------------------------------------------------------
