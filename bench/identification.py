@@ -29,7 +29,10 @@ from bench.__main__ import commit
 from bench.other import Other, installed
 from bench.planted import Problem, Work
 from isthmus.real2sim.identify.fit import fit
-from isthmus.real2sim.residual import gauss_newton, normal_equations
+from isthmus.real2sim.prepare.components import Components
+from isthmus.real2sim.residual.estimators import FreeStarts
+from isthmus.real2sim.residual.gauss_newton import gauss_newton
+from isthmus.real2sim.residual.normal_equations import NormalEquations
 from isthmus.real2sim.residual.prior import GaussianPrior
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.engines.batch.engine import BatchEngine
@@ -46,23 +49,22 @@ FLAT = 1e-6
 OURS, THEIRS, KEPT = "isthmus", "mujoco.sysid", "mujoco.sysid, models kept"
 
 
+class KnownStarts(FreeStarts):
+    """Segments start from the states that they have: x = 0."""
+
+    def start_scale(self, components: Components, noise: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(0), np.zeros(0)
+
+
 class Counted(ParameterResidual):
     """The residual without a segment's first tick, which mujoco.sysid does not compare; its work is counted."""
 
     def __init__(self, problem: Problem, known: bool, threads: int, work: Work):
-        self.known, self.work = known, work
+        self.work = work
         segments = problem.known if known else problem.guessed
-        super().__init__(problem.robot, segments, problem.noise, problem.robot.space.names, threads)
+        estimator = KnownStarts(problem.robot) if known else FreeStarts(problem.robot)
+        super().__init__(problem.robot, segments, problem.noise, problem.robot.space.names, threads, estimator)
         self.seen[:, 0] = False
-
-    def set_noise(self, noise: np.ndarray) -> np.ndarray:
-        super().set_noise(noise)
-        if self.known:
-            self.start_scale = self.start_weight = np.zeros(0)
-        return self.start_scale
-
-    def start_states(self, qpos: np.ndarray, qvel: np.ndarray, xi: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return (qpos, qvel) if self.known else super().start_states(qpos, qvel, xi)
 
     def predict(self, e: np.ndarray, xi: np.ndarray, noise_draw: np.ndarray | None = None) -> np.ndarray:
         self.work.replays += len(e)
@@ -83,13 +85,7 @@ def ours(problem: Problem, known: bool, threads: int) -> Run:
         residual = Counted(problem, known, threads, work)
         z = residual.space.unconstrained(problem.start)
         flat = GaussianPrior(residual.space, z, FLAT * np.eye(len(z)))
-        # A start that is known needs no caution.
-        with mock.patch.object(
-            normal_equations,
-            "START_DAMPINGS",
-            normal_equations.START_DAMPINGS[:1] if known else normal_equations.START_DAMPINGS,
-        ):
-            at, _ = gauss_newton.gauss_newton(residual, flat, z, problem.start, report=lambda step, cost: work.note(cost))
+        at, _ = gauss_newton(residual, flat, z, problem.start, report=lambda step, cost: work.note(cost))
     work.stop()
     return Run(residual.space.from_unconstrained(at.z), work)
 
@@ -119,11 +115,9 @@ class Judge:
         self.empty = Counted(problem, known, threads, Work())
         self.empty.space, self.empty.parameter_columns = self.residual.space.subset(()), np.zeros(0, int)
         z = self._z(problem.truth)
-        xi = np.zeros((len(problem.known), len(self.residual.spread)))
+        xi = np.zeros((len(problem.known), len(self.residual.start_scale)))
         small = np.full(len(z), 1e-3), np.full(xi.shape, 1e-3)
-        found = normal_equations.NormalEquations(
-            self.residual.linearize(z, problem.truth, xi, *small), self.residual.start_weight
-        )
+        found = NormalEquations(self.residual.linearize(z, problem.truth, xi, *small), self.residual.start_weight)
         self.information = found.matrix
 
     def _z(self, e: np.ndarray) -> np.ndarray:
@@ -132,7 +126,7 @@ class Judge:
     def cost(self, e: np.ndarray) -> float:
         """With the best starts that go with e, if they are not known."""
         none = GaussianPrior(self.empty.space, np.zeros(0), np.zeros((0, 0)))
-        return gauss_newton.gauss_newton(self.empty, none, np.zeros(0), e)[0].cost
+        return gauss_newton(self.empty, none, np.zeros(0), e)[0].cost
 
     def apart(self, a: np.ndarray, b: np.ndarray) -> float:
         """Distance in standard errors, root mean square over the directions."""
@@ -143,7 +137,7 @@ class Judge:
 def check_same(problem: Problem, known: bool, threads: int) -> None:
     """Both tools see the same residuals, in the true world and in the first one; otherwise there is nothing to compare."""
     residual, other = Counted(problem, known, threads, Work()), Other(problem, known, threads)
-    xi = np.zeros((1, len(problem.known), len(residual.spread)))
+    xi = np.zeros((1, len(problem.known), len(residual.start_scale)))
     for e in (problem.truth, problem.start):
         apart = np.abs(residual(e[None], xi)[0][:, 1:] - other.at(e)).max()
         if apart > SAME:

@@ -31,9 +31,9 @@ from isthmus.data.mcap.writer import write_episode
 from isthmus.real2sim.identify.excitation_signals import Driver, Multisine
 from isthmus.real2sim.identify.identification import prepare_segments
 from isthmus.real2sim.prepare.segments import Segments
-from isthmus.real2sim.residual.estimators import needs_observer
+from isthmus.real2sim.residual.estimators import estimator_for, needs_observer, settle_ticks
 from isthmus.real2sim.residual.prediction_errors import prediction_errors
-from isthmus.real2sim.residual.residual import ParameterResidual, settle_ticks
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin
 from isthmus.sim.reality import Reality
@@ -234,7 +234,7 @@ def _from_best_starts(robot: Robot, segments: Segments, noise: np.ndarray, e: np
 
 def _alone(robot: Robot, segments: Segments, noise: np.ndarray, e: np.ndarray) -> float:
     """Root mean square over ticks and components once nothing measured pulls the robot any more."""
-    residual = ParameterResidual(robot, segments, noise, (), observer_ticks=settle_ticks(robot))
+    residual = ParameterResidual(robot, segments, noise, (), estimator=estimator_for(robot, settle_ticks(robot)))
     r = residual(e[None], np.zeros((1, len(segments), 0)))[0]
     return float(np.sqrt((r**2).sum() / residual.seen.sum()))
 

@@ -34,8 +34,9 @@ from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.tracks import to_tracks
+from isthmus.real2sim.residual.estimators import settle_ticks
 from isthmus.real2sim.residual.prediction_errors import prediction_errors
-from isthmus.real2sim.residual.residual import ParameterResidual, settle_ticks
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.robot import Robot
 
 CASES = {**DRIVEN, "arm": bodies.arm, "quadrotor": bodies.quadrotor, "cube": bodies.cube}

@@ -40,7 +40,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 ENVIRONMENT = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
-WORDS: dict[str, str] = {"evaluate": "eval", "diagnose": "gap", "drift": "watch"}
+WORDS: dict[str, str] = {}
 """Words of the commands below for which the code has others: verbs, options, values."""
 RENAMED_KEYS: dict[str, str] = {
     # identify

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from isthmus.data.store.store import Store as Store
     from isthmus.deploy.controller import Controller as Controller
     from isthmus.deploy.links.link import Link as Link
+    from isthmus.deploy.links.registry import connect as connect
+    from isthmus.deploy.run import run as run
     from isthmus.learn.runs import Run as Run
     from isthmus.robots import get_robot as get_robot
     from isthmus.robots.twin import Twin as Twin
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from isthmus.tasks.catalogue import get_task as get_task
     from isthmus.tasks.task import Task as Task
     from isthmus.validation.protocol import Protocol as Protocol
+    from isthmus.validation.validate import validate as validate
     from isthmus.world.belief import Belief as Belief
     from isthmus.world.param import Param as Param
     from isthmus.world.space import Space as Space
@@ -61,6 +64,10 @@ _HOME = {
     "Estimate": "isthmus.core.statistics",
     "BadInput": "isthmus.core.errors",
     "Interrupted": "isthmus.core.errors",
+    # verbs
+    "connect": "isthmus.deploy.links.registry",
+    "run": "isthmus.deploy.run",
+    "validate": "isthmus.validation.validate",
     # by name
     "get_robot": "isthmus.robots",
     "get_task": "isthmus.tasks.catalogue",
@@ -69,7 +76,8 @@ _HOME = {
 
 __all__ = [  # noqa: RUF022 (in the order of the table)
     "Param", "Space", "Belief", "Signal", "Contract", "Episode", "Store", "Controller", "Link", "Reality", "Robot", "Twin",
-    "Task", "Run", "Protocol", "Rate", "Estimate", "BadInput", "Interrupted", "get_robot", "get_task",
+    "Task", "Run", "Protocol", "Rate", "Estimate", "BadInput", "Interrupted", "connect", "run", "validate",
+    "get_robot", "get_task",
 ]  # fmt: skip
 
 

@@ -13,9 +13,12 @@ import torch
 
 from isthmus.cli.main import main
 from isthmus.core.errors import BadInput, Interrupted
+from isthmus.core.statistics import Rate
 from isthmus.deploy.batch_controller import BatchController
 from isthmus.deploy.onnx_controller import OnnxController
 from isthmus.deploy.signal_map import SignalMap
+from isthmus.studio.film import Film
+from isthmus.studio.reports.certificate import write_certificate
 from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.env import Env
 from isthmus.validation import (
@@ -24,11 +27,12 @@ from isthmus.validation import (
     prediction_agreement,
     protocol,
     robot_trials,
-    simulated_episodes,
     simulated_trials,
 )
 from isthmus.validation.protocol import ParameterChange, Protocol, Stage, StageForces, StageGround
 from isthmus.validation.stage import check_protocol_fits, default_protocol, set_up_stage
+from isthmus.validation.stage_result import StageResult
+from isthmus.validation.validate import validate
 from isthmus.world import Belief
 from support.controllers import Gains, counting, swing_up
 
@@ -153,10 +157,10 @@ def test_a_good_controller_passes_and_a_broken_one_fails_with_its_worst_worlds(f
     code, found = said(
         capsys, str(folder / "good.controller"), "--protocol", "bench", "--stages", "nominal", "-o", str(folder / "a.html")
     )
-    assert (code, found["passed"], found["where"]) == (0, True, "prior")
+    assert (code, found["passed"], found["environment"]) == (0, True, "prior")
     stage = found["stages"][0]
     assert stage["success"]["low"] >= stage["required"]
-    assert stage["success"]["n"] == stage["trials"] <= stage["most"]
+    assert stage["success"]["n"] == stage["trials"] <= stage["max_trials"]
     code, found = said(capsys, str(folder / "bad.controller"), "--protocol", "bench", "-o", str(folder / "b.json"))
     assert (code, found["passed"], found["not_reached"]) == (1, False, ["loads", "cold-and-weak"])
     stage = found["stages"][0]
@@ -166,9 +170,10 @@ def test_a_good_controller_passes_and_a_broken_one_fails_with_its_worst_worlds(f
     page = (folder / "b.html").read_text()
     assert "Why nominal failed" in page
     assert "http" not in page
-    assert ("data:image/gif;base64," in page) == (found["film"] == "in the page")
+    assert ("data:image/gif;base64," in page) != ("no film" in page)
     saved = certificate.load_certificate(folder / "b.json")
-    assert saved["hashes"]["controller"] == OnnxController.load(folder / "bad.controller").hash
+    assert saved.to_dict() == found
+    assert saved.inputs["controller"] == OnnxController.load(folder / "bad.controller").hash
     (folder / "c.json").write_text((folder / "b.json").read_text().replace('"passed": false', '"passed": true'))
     with pytest.raises(BadInput, match="changed"):
         certificate.load_certificate(folder / "c.json")
@@ -178,17 +183,18 @@ def test_the_same_seed_gives_the_same_campaign_and_a_world_can_be_flown_again(fo
     controller = OnnxController.load(folder / "good.controller")
     own = set_up_stage(Stage("s", 0.5, 0.9, episode=1.0, fade={"strength": 0.5}), TASK, TASK.robot.prior)
     a, b = (simulated_trials.simulate_stage(own, controller, 7, "prior") for _ in range(2))
-    assert a.to_dict() == b.to_dict() != simulated_trials.simulate_stage(own, controller, 8, "prior").to_dict()
-    worst = a.worst[0]
+    assert a[0] == b[0] != simulated_trials.simulate_stage(own, controller, 8, "prior")[0]
+    assert np.array_equal(a[1].poses, b[1].poses)
+    worst = a[0].worst[0]
     e = own.sample_worlds(np.random.default_rng([worst.seed, 1]), simulated_trials.BATCH_WORLDS)
-    assert dict(zip(TASK.robot.space.names, e[worst.place], strict=True)) == worst.e
+    assert dict(zip(TASK.robot.space.names, e[worst.row], strict=True)) == worst.e
 
 
 def test_worlds_in_a_crowd_go_as_they_would_alone(folder):
     controller = OnnxController.load(folder / "good.controller")
     own = set_up_stage(Stage("s", 0.5, 0.9, episode=1.0), TASK, Belief(TASK.robot.space))
     e = np.tile(TASK.robot.space.nominal, (3, 1))
-    flown = simulated_episodes.simulate_trials(own, controller, e, 3)
+    flown = simulated_trials.simulate_trials(own, controller, e, 3)
     env = Env(own.task, 3, seed=3, training=False, e=e)
     for _ in range(45):
         signals = env.signals()
@@ -215,7 +221,7 @@ def test_what_failures_have_in_common_is_found():
     own = set_up_stage(Stage("s", 0.5, 0.9), TASK, TASK.robot.prior)
     e = own.sample_worlds(rng, 200)
     weak = e[:, TASK.robot.space.index("strength")] < 0.95
-    flown = simulated_episodes.TrialTable(e, ~weak, weak, rng.uniform(size=200), np.ones(200), np.zeros((2, 200, 1)), 0.1, 0)
+    flown = simulated_trials.TrialTable(e, ~weak, weak, rng.uniform(size=200), np.ones(200), np.zeros((2, 200, 1)), 0.1, 0)
     assert simulated_trials.differing_parameters(own, [(0, flown)])[0].name == "strength"
 
 
@@ -228,14 +234,14 @@ def test_a_virtual_robot_is_judged_from_what_it_measures(folder, capsys):
     args = ["--protocol", str(folder / "one.toml"), "--stages", "loads", "--link", "sim", "--yes", "--sim-worlds", "50"]
     code, found = said(capsys, str(folder / "good.controller"), *args)
     stage = found["stages"][0]
-    assert (code, found["where"], stage["decision"]) == (0, "real", "pass")
-    assert {row["how"] for row in stage["record"]} == {"measured"}
-    assert {row["setup"]["payload"] for row in stage["record"]} <= {0.0, 0.05}
-    assert {row["predicted"] for row in stage["record"]} <= {
-        stage["record"][0]["predicted"],
-        stage["record"][-1]["predicted"],
-    } | {row["predicted"] for row in stage["record"]}
-    by_load = {(row["setup"]["payload"], row["predicted"]) for row in stage["record"]}
+    assert (code, found["environment"], stage["decision"]) == (0, "real", "pass")
+    assert {row["judged_by"] for row in stage["records"]} == {"measured"}
+    assert {row["setup"]["payload"] for row in stage["records"]} <= {0.0, 0.05}
+    assert {row["predicted"] for row in stage["records"]} <= {
+        stage["records"][0]["predicted"],
+        stage["records"][-1]["predicted"],
+    } | {row["predicted"] for row in stage["records"]}
+    by_load = {(row["setup"]["payload"], row["predicted"]) for row in stage["records"]}
     assert len(by_load) == len({load for load, _ in by_load})
     assert stage["predicted"]["n"] == 50
     assert stage["assisted"]["alone"]["trials"] >= 1
@@ -278,7 +284,7 @@ def test_trials_that_were_made_outlast_an_interruption(folder):
         return robot_trials.TrialOutcome(True, "operator")
 
     result = robot_trials.run_stage(own, OnnxController.load(folder / "good.controller"), attempt, 0, 0)
-    assert (result.decision, result.rate.n, result.stop_reason) == ("open", 2, "the plug was pulled.")
+    assert (result.decision, result.success.n, result.stop_reason) == ("open", 2, "the plug was pulled.")
 
 
 def test_predictions_of_finitely_many_conditions_have_a_mean_that_is_known(folder):
@@ -327,16 +333,34 @@ def test_agreement_over_policies():
     assert found.bias == pytest.approx(0.1)
 
 
+def stage_result(environment: str, rate: float, predicted: float | None = None) -> StageResult:
+    told = Rate(predicted, 0.0, 1.0, 50) if predicted is not None else None
+    return StageResult("s", "", "pass", environment, Rate(rate, 0.0, 1.0, 9), 0.5, 0.9, 0.05, 0.05, 9, 9, 9, 0, predicted=told)
+
+
+def certificate_of(*stages: StageResult) -> certificate.Certificate:
+    inputs = {"controller": "h", "protocol": "p"}
+    return certificate.Certificate(True, "a", "t", "r", "x", "prior", "", "p", "", stages, (), inputs, 0)
+
+
 def test_pairs_come_from_one_certificate_or_from_two():
-    base = {"controller": "a", "hashes": {"controller": "h", "protocol": "p"}}
-    stage = lambda where, rate, **more: {"stage": "s", "where": where, "success": {"rate": rate, "n": 9}} | more
-    sim = base | {"stages": [stage("twin", 0.9)]}
+    sim, real = certificate_of(stage_result("twin", 0.9)), certificate_of(stage_result("real", 0.7))
     assert prediction_agreement.predicted_observed_pairs([sim]) == []
-    assert prediction_agreement.predicted_observed_pairs([sim, base | {"stages": [stage("real", 0.7)]}]) == [
-        prediction_agreement.Pair("a", "s", 0.9, 0.7, 9)
-    ]
-    both = base | {"stages": [stage("real", 0.7, predicted={"rate": 0.8})]}
+    with pytest.raises(BadInput, match="predicted and an observed"):
+        prediction_agreement.compare_certificates([sim])
+    found = prediction_agreement.compare_certificates([sim, real])
+    assert found.pairs == (prediction_agreement.Pair("a", "s", 0.9, 0.7, 9),)
+    both = certificate_of(stage_result("real", 0.7, predicted=0.8))
     assert prediction_agreement.predicted_observed_pairs([both]) == [prediction_agreement.Pair("a", "s", 0.8, 0.7, 9)]
+
+
+def test_a_certificate_survives_its_file_and_shows_on_its_page(tmp_path):
+    made = certificate_of(stage_result("real", 0.7, predicted=0.8))
+    files = write_certificate(made, tmp_path / "a.html", Film(problem="no film, because nothing was drawn"))
+    assert certificate.load_certificate(files[0]) == made
+    assert made.hash in files[1].read_text()
+    with pytest.raises(BadInput, match=r"\.json or a \.html"):
+        write_certificate(made, tmp_path / "a.pdf")
 
 
 # Bad input ----------------------------------------------------------------------------------------------------------
@@ -377,3 +401,37 @@ def test_controllers_that_cannot_be_validated(folder, capsys):
 def test_a_protocol_needs_stages():
     with pytest.raises(BadInput, match="stages"):
         Protocol("empty", ())
+
+
+# The library ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_that_the_operator_does_not_confirm_is_no_result(folder):
+    class Refusing(robot_trials.AskNobody):
+        def confirm_stage(self, stage: Stage) -> bool:
+            return False
+
+    with pytest.raises(Interrupted, match="no trial"):
+        validate(folder / "good.controller", protocol=folder / "quick.toml", link="sim", operator=Refusing())
+
+
+def test_a_stage_in_simulation_is_shown_with_its_worst_motion_only_if_it_fails(folder):
+    seen = []
+    made = validate(
+        OnnxController.load(folder / "bad.controller"),
+        protocol=folder / "quick.toml",
+        on_stage=lambda setup, result, motion: seen.append((result, motion)),
+    )
+    assert (made.passed, made.not_reached, made.environment) == (False, ("loads",), "prior")
+    assert [result for result, _ in seen] == list(made.stages)
+    assert seen[0][1].poses.shape[1] == TASK.robot.model.nq
+    assert certificate.Certificate.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"seed": -1}, "negative"), ({"run_all": True, "link": "sim"}, "first stage"), ({"record": "x"}, "go with --link")],
+)
+def test_options_that_exclude_each_other(folder, options, says):
+    with pytest.raises(BadInput, match=says):
+        validate(folder / "good.controller", **options)

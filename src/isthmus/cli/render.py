@@ -18,6 +18,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.table import Column, Table
 from rich.text import Text
 
+from isthmus.core import progress as progress_protocol
 from isthmus.core.plain import to_plain
 
 
@@ -200,7 +201,7 @@ def progress_bar(what: str) -> Iterator[ProgressBar]:
 
 
 @contextmanager
-def deferred_progress_bar(what: str) -> Iterator[Callable[[float, str], None]]:
+def deferred_progress_bar(what: str) -> Iterator[progress_protocol.Progress]:
     """A progress bar that appears with its first report, so that lines can be printed before it."""
     with ExitStack() as stack:
         bars: list[ProgressBar] = []

@@ -72,7 +72,7 @@ def run(
     *,
     seconds: float = math.inf,
     command: tuple[str, ...] = (),
-    record: Path | None = None,
+    record: Path | str | None = None,
     overwrite: bool = False,
     realtime: bool = False,
     speed: float = 1.0,
@@ -88,6 +88,7 @@ def run(
     """
     if not seconds > 0:
         raise BadInput(f"a run lasts longer than 0 s, not {seconds:g} s.")
+    record = Path(record) if record else None
     if record and record.exists() and not overwrite:
         raise BadInput(f"{record} exists; choose another name for the recording, or overwrite it (--force).")
     name = "" if not isinstance(controller, Path | str) else str(controller)

@@ -1,4 +1,4 @@
-"""A short film of poses, as an animated picture for a page. Drawn in a process of its own: graphics drivers may crash.
+"""A short off-screen film of poses, as an animated GIF. Rendered in a process of its own: graphics drivers may crash.
 
 python -m isthmus.studio.film FOLDER      reads model.mjb and poses.npz there, writes film.gif
 """
@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,13 +25,23 @@ FRAME_SIZE = (240, 180)
 BACKGROUND_RGB = [0.93, 0.93, 0.93]
 """Colour behind everything."""
 MAX_FILM_SECONDS = 10.0
-"""s of a film: the last ones."""
+"""s of a film; of a longer motion the last ones."""
 RENDER_TIMEOUT = 120.0
-"""s that drawing may take."""
+"""s that rendering may take."""
 
 
-def render_gif(task: Task, poses: np.ndarray, frame_interval: float) -> tuple[bytes, str]:
-    """The film of poses, (frames, nq), `between` s apart, as GIF; or nothing, and why not."""
+@dataclass(frozen=True)
+class Film:
+    gif: bytes = field(default=b"", repr=False)
+    problem: str = ""
+    """Why there is none, as a sentence; empty if there is one or none was wanted."""
+
+
+NO_FILM = Film()
+
+
+def render_film(task: Task, poses: np.ndarray, frame_interval: float) -> Film:
+    """The film of poses, (frames, nq), `frame_interval` s apart."""
     from isthmus.sim.robot import compile_spec
 
     spec = task.robot.spec()
@@ -64,9 +75,9 @@ def render_gif(task: Task, poses: np.ndarray, frame_interval: float) -> tuple[by
                 continue
             film = folder / "film.gif"
             if done.returncode == 0 and film.exists():
-                return film.read_bytes(), ""
+                return Film(film.read_bytes())
             problem = (done.stderr.strip().splitlines() or ["nothing was drawn"])[-1][:200]
-    return b"", f"no film, because this machine cannot draw: {problem}"
+    return Film(problem=f"no film, because this machine cannot draw: {problem}")
 
 
 def _render_in_process(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""How well simulation predicts reality, over policies: what was predicted of each stage against what was observed.
+"""How well simulation predicts reality, over policies: predicted against observed success of each stage.
 
 Pearson      correlation of predicted and observed success
 MMRV         mean over policies of the largest observed difference to one that the prediction ranks the wrong way round
@@ -7,14 +7,17 @@ MMRV         mean over policies of the largest observed difference to one that t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from isthmus.core.errors import BadInput
+from isthmus.core.results import Result
+from isthmus.validation.certificate import Certificate
+
 MIN_PAIRS = 3
-"""Pairs from which on a correlation is worth a number."""
+"""Pairs that a correlation needs."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Pair:
     predicted: float
     observed: float
     trials: int
-    """Real ones."""
+    """On the robot."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +44,36 @@ class Agreement:
     """Mean of predicted - observed."""
 
 
-def predicted_observed_pairs(certificates: Sequence[Mapping[str, Any]]) -> list[Pair]:
-    """Stages with both numbers: in one certificate, or in two of the same controller and protocol."""
+@dataclass(frozen=True)
+class AgreementResult(Result, kind="agreement"):
+    pairs: tuple[Pair, ...]
+    agreement: tuple[Agreement, ...]
+    """Over all stages together first, then by stage if there are several."""
+
+
+def compare_certificates(certificates: Sequence[Certificate]) -> AgreementResult:
+    """Predicted against observed success over certificates; BadInput if no stage has both."""
+    pairs = predicted_observed_pairs(certificates)
+    if not pairs:
+        raise BadInput("none of these certificates has both a predicted and an observed success rate of one stage.")
+    stages = list(dict.fromkeys(p.stage for p in pairs))
+    found = [agreement(pairs), *(agreement(pairs, stage) for stage in stages if len(stages) > 1)]
+    return AgreementResult(tuple(pairs), tuple(found))
+
+
+def predicted_observed_pairs(certificates: Sequence[Certificate]) -> list[Pair]:
+    """Stages with both rates: in one certificate, or in two of the same controller and protocol."""
     predicted: dict[tuple[str, str, str], float] = {}
     observed: dict[tuple[str, str, str], tuple[str, float, int]] = {}
     for c in certificates:
-        for stage in c["stages"]:
-            key = (c["hashes"]["controller"], c["hashes"]["protocol"], stage["stage"])
-            rate = stage["success"]["rate"]
-            if stage["where"] == "real":
-                observed[key] = (c["controller"], rate, stage["success"]["n"])
-                if "predicted" in stage:
-                    predicted[key] = stage["predicted"]["rate"]
+        for stage in c.stages:
+            key = (c.inputs["controller"], c.inputs["protocol"], stage.name)
+            if stage.environment == "real":
+                observed[key] = (c.controller, stage.success.rate, stage.success.n)
+                if stage.predicted is not None:
+                    predicted[key] = stage.predicted.rate
             else:
-                predicted.setdefault(key, rate)
+                predicted.setdefault(key, stage.success.rate)
     return [Pair(name, key[2], predicted[key], rate, n) for key, (name, rate, n) in observed.items() if key in predicted]
 
 

@@ -1,33 +1,37 @@
-"""Stages on a real robot: trials under drawn conditions, each with what the simulator predicts for the same ones.
+"""Stages on a robot: trials under drawn conditions, over a link or from a trial sheet, each with the simulator's prediction.
 
-Where conditions differ from trial to trial (commands, loads), predictions and outcomes go together, and the simulator's
-trials stand in for a part of the real ones. Where every trial is like the other they cannot, and the plain gate is used.
+Where conditions differ from trial to trial (commands, loads), predictions and outcomes are correlated, and simulated outcomes
+serve as control variates. Where all trials are alike they cannot, and the plain sequential test is used.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 import numpy as np
 
 from isthmus.core.errors import BadInput, Interrupted
+from isthmus.core.progress import Progress, silent
 from isthmus.core.statistics import Rate
 from isthmus.deploy.controller import Controller
 from isthmus.validation.assisted_test import AssistedTest, SimulatedRate
+from isthmus.validation.protocol import Stage
 from isthmus.validation.sequential_test import SequentialTest, fixed_size_test
-from isthmus.validation.simulated_episodes import simulate_trials
-from isthmus.validation.simulated_trials import BATCH_WORLDS, StageResult, derive_seed
+from isthmus.validation.simulated_trials import BATCH_WORLDS, derive_seed, simulate_trials
 from isthmus.validation.stage import StageSetup
+from isthmus.validation.stage_result import Assistance, StageResult, TrialRecord, UnassistedTest
 
 WORLDS_PER_PREDICTION = 24
 """Worlds that predict one trial, where conditions are not finitely many."""
 MAX_TABULATED_CONDITIONS = 64
 """Conditions that are predicted once and for all."""
-CONDITIONS_STREAM, WORLDS_STREAM, SIMULATOR_MEAN_STREAM = 2, 3, 4
-"""Streams of random numbers."""
+CONDITIONS_STREAM = 2
+WORLDS_STREAM = 3
+SIMULATOR_MEAN_STREAM = 4
+"""Independent streams of random numbers of one seed."""
 
 
 @dataclass(frozen=True)
@@ -38,29 +42,59 @@ class TrialConditions:
     """(k,), empty for a task without commands."""
 
     def describe(self, stage_setup: StageSetup) -> str:
-        """What the operator is told."""
+        """Conditions as the operator reads them."""
         space, signal = stage_setup.belief.space, stage_setup.task.command.signal if stage_setup.task.command else None
         parts = [f"{name} {value:g} {space[name].unit}" for name, value in self.setup.items()]
         if signal is not None:
             parts += [f"{label} {value:g}" for label, value in zip(signal.labels, self.command, strict=True)]
         return ", ".join(parts) or "as it is"
 
-    def to_dict(self, stage_setup: StageSetup) -> dict[str, Any]:
+    def record(self, stage_setup: StageSetup, outcome: TrialOutcome) -> TrialRecord:
         labels = stage_setup.task.command.signal.labels if stage_setup.task.command else ()
-        asked = dict(zip(labels, self.command.tolist(), strict=True))
-        return {"trial": self.trial, "setup": dict(self.setup), "command": asked}
+        command = dict(zip(labels, self.command.tolist(), strict=True))
+        return TrialRecord(self.trial, dict(self.setup), command, outcome.success, outcome.judged_by, outcome.note)
 
 
 @dataclass(frozen=True)
 class TrialOutcome:
     success: bool
-    judged_by: str
-    """`measured`, `operator` or `file`."""
+    judged_by: Literal["measured", "operator", "file"]
     note: str = ""
 
 
+class Operator(Protocol):
+    """The person beside the robot."""
+
+    def confirm_stage(self, stage: Stage) -> bool:
+        """Whether the stage is set up; no ends the validation."""
+        ...
+
+    def confirm_trial(self, conditions: str) -> bool:
+        """Whether these conditions are set up; no ends the stage."""
+        ...
+
+    def succeeded(self) -> bool:
+        """Whether the trial that just ended was a success."""
+        ...
+
+
+class AskNobody:
+    """Confirms everything: for virtual robots, and tasks whose success is measured."""
+
+    def confirm_stage(self, stage: Stage) -> bool:
+        return True
+
+    def confirm_trial(self, conditions: str) -> bool:
+        return True
+
+    def succeeded(self) -> bool:
+        raise BadInput(
+            "success of this task cannot be judged from the robot's signals; leave out --yes, so that the operator is asked."
+        )
+
+
 TrialRunner = Callable[[TrialConditions], TrialOutcome | None]
-"""Carries a trial out; None where there are no more of them."""
+"""Carries a trial out; None if there are no more."""
 
 
 def draw_conditions(stage_setup: StageSetup, seed: int, trial: int) -> TrialConditions:
@@ -74,10 +108,10 @@ def conditions_vary(stage_setup: StageSetup) -> bool:
 
 
 class SimulatorPredictions:
-    """What the simulator says of each trial, and of all of them.
+    """Success probabilities in simulation: of each trial, and their mean over all conditions.
 
-    Finitely many conditions are predicted once and for all. Others, such as commands, are predicted when they come, each from
-    worlds of its own, and the mean over all of them is measured with one world for each of many conditions.
+    Finitely many conditions are tabulated. Others, such as commands, are predicted one by one, each from worlds of its own,
+    and their mean is measured with one world for each of many conditions.
     """
 
     def __init__(
@@ -86,7 +120,7 @@ class SimulatorPredictions:
         controller: Controller,
         seed: int,
         worlds: int,
-        report: Callable[[float], None] = lambda fraction: None,
+        progress: Progress = silent,
     ):
         self.stage_setup, self.controller, self.seed = stage_setup, controller, seed
         self._probability_by_case: dict[tuple[float, ...], float] = {}
@@ -98,12 +132,12 @@ class SimulatorPredictions:
             good = self._count_successes(rng, size, dict(zip(stage_setup.setup_values, case, strict=True)), None)
             self._probability_by_case[case] = good / size
             hits, done = hits + good, done + size
-            report((k + 1) / len(cases))
+            progress((k + 1) / len(cases))
         while done < worlds and not finite:
             size = min(4 * BATCH_WORLDS, worlds - done)
             rng = np.random.default_rng([seed, SIMULATOR_MEAN_STREAM, done])
             asked = [stage_setup.sample_conditions(rng) for _ in range(size)]
-            at = lambda f, done=done, size=size: report((done + f * size) / worlds)  # noqa: E731
+            at = lambda f, note="", done=done, size=size: progress((done + f * size) / worlds)  # noqa: E731
             hits += self._count_successes(
                 rng, size, [setup for setup, _ in asked], np.stack([command for _, command in asked]), at
             )
@@ -124,9 +158,7 @@ class SimulatorPredictions:
             / WORLDS_PER_PREDICTION
         )
 
-    def _count_successes(
-        self, rng, worlds: int, setup, command: np.ndarray | None, report: Callable[[float], None] = lambda f: None
-    ) -> int:
+    def _count_successes(self, rng, worlds: int, setup, command: np.ndarray | None, progress: Progress = silent) -> int:
         """Successes in so many worlds, under one setup or one for each."""
         own = self.stage_setup
         if isinstance(setup, list):
@@ -134,7 +166,7 @@ class SimulatorPredictions:
         else:
             e = own.sample_worlds(rng, worlds, setup)
         asked = command if command is not None and command.size else None
-        return int(simulate_trials(own, self.controller, e, int(rng.integers(2**31)), asked, report).success.sum())
+        return int(simulate_trials(own, self.controller, e, int(rng.integers(2**31)), asked, progress).success.sum())
 
 
 def run_stage(
@@ -143,68 +175,67 @@ def run_stage(
     run_trial: TrialRunner,
     seed: int,
     worlds: int,
-    report: Callable[[float], None] = lambda fraction: None,
+    progress: Progress = silent,
 ) -> StageResult:
     """One stage on a robot. `worlds` trials of the simulator alone; 0 for real trials only."""
     stage = stage_setup.stage
-    known = SimulatorPredictions(stage_setup, controller, seed, worlds, report) if worlds else None
+    known = SimulatorPredictions(stage_setup, controller, seed, worlds, progress) if worlds else None
     sim = known.sim if known is not None else None
     gate = (
         AssistedTest(stage.goal, sim, stage.most)
         if sim is not None and conditions_vary(stage_setup)
         else SequentialTest(stage.goal, stage.most)
     )
-    record: list[dict[str, Any]] = []
-    stopped = ""
+    records: list[TrialRecord] = []
+    stop_reason = ""
     while gate.decision == "open":
-        asked = draw_conditions(stage_setup, seed, gate.n)
+        conditions = draw_conditions(stage_setup, seed, gate.n)
         try:
-            outcome = run_trial(asked)
+            outcome = run_trial(conditions)
         except (BadInput, Interrupted) as error:
             # Trials that were made are not lost with the one that was not.
-            if not record:
+            if not records:
                 raise
-            stopped, outcome = str(error), None
+            stop_reason, outcome = str(error), None
         if outcome is None:
             break
-        row = asked.to_dict(stage_setup) | {"success": outcome.success, "how": outcome.judged_by, "note": outcome.note}
+        record = conditions.record(stage_setup, outcome)
         if isinstance(gate, AssistedTest):
             assert known is not None
-            row["predicted"] = known.success_probability(asked)
-            gate.add(outcome.success, row["predicted"])
+            record = replace(record, predicted=known.success_probability(conditions))
+            gate.add(outcome.success, record.predicted)
         else:
             gate.add(outcome.success)
-        record.append(row)
+        records.append(record)
     return StageResult(
-        *(
-            stage,
-            gate.decision,
-            Rate(gate.rate, gate.low, gate.high, gate.n),
-            gate.max_trials,
-            seed,
-            "real",
-            stage_setup.skipped_parts,
-        ),
+        name=stage.name,
+        description=stage.doc,
+        decision=gate.decision,
+        environment="real",
+        success=Rate(gate.rate, gate.low, gate.high, gate.n),
+        required=stage.required,
+        expected=stage.expected,
+        false_pass=stage.false_pass,
+        false_fail=stage.false_fail,
+        trials=gate.n,
+        max_trials=gate.max_trials,
         fixed_size_trials=fixed_size_test(stage.goal)[0],
+        seed=seed,
+        omitted=stage_setup.skipped_parts,
         predicted=Rate.from_counts(sim.hits, sim.n) if sim is not None else None,
-        assisted=_assistance_record(gate) if isinstance(gate, AssistedTest) else {},
-        trials=tuple(record),
-        stop_reason=stopped,
+        stop_reason=stop_reason,
+        assisted=_assistance(gate) if isinstance(gate, AssistedTest) else None,
+        records=tuple(records),
     )
 
 
-def _assistance_record(gate: AssistedTest) -> dict[str, Any]:
-    """How the simulator helped, and where the trials alone would have stood."""
+def _assistance(gate: AssistedTest) -> Assistance:
     plain = SequentialTest(gate.goal, gate.max_trials)
     for x, _ in gate.trials:
         if plain.decision == "open":
             plain.add(bool(x))
-    return {
-        "estimate": gate.estimate,
-        "correlation": gate.correlation,
-        "simulated": gate.sim.n,
-        "alone": {"decision": plain.decision, "low": plain.low, "high": plain.high, "trials": plain.n},
-    }
+    alone = UnassistedTest(plain.decision, plain.low, plain.high, plain.n)
+    return Assistance(gate.estimate, gate.correlation, gate.sim.n, alone)
 
 
 def stage_seed(seed: int, stage: int) -> int:

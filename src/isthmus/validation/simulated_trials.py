@@ -1,204 +1,173 @@
-"""Stage after stage in simulation: worlds in batches, looked at one by one, until the gate of the stage is decided.
+"""Trials in simulation: the exported controller, one episode in each of n worlds, until the stage is decided.
 
-    result = run(protocol, task, belief, controller, seed=0)
+    outcome = simulate_stage(stage_setup, controller, seed, "twin")
 
-A campaign ends with the first stage that does not pass. Its worst worlds, what they have in common and how one of them went
-are kept.
+Worlds are simulated in batches and counted one by one. The worst worlds, the parameters in which failures differ from
+successes, and the motion of the worst world are kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 from scipy import stats
 
+from isthmus.core.progress import Progress, silent
 from isthmus.core.statistics import Rate
+from isthmus.deploy.batch_controller import BatchController
 from isthmus.deploy.controller import Controller
-from isthmus.tasks.task import Task
-from isthmus.validation.protocol import Protocol, Stage
-from isthmus.validation.sequential_test import Decision, SequentialTest, fixed_size_test
-from isthmus.validation.simulated_episodes import TrialTable, simulate_trials
-from isthmus.validation.stage import StageSetup, set_up_stage
-from isthmus.world import Belief
+from isthmus.deploy.signal_map import SignalMap
+from isthmus.tasks.env import Env
+from isthmus.tasks.samplers.sampler import succeeded
+from isthmus.validation.sequential_test import SequentialTest, fixed_size_test
+from isthmus.validation.stage import StageSetup
+from isthmus.validation.stage_result import Environment, FailedWorld, ParameterDifference, StageResult
 
 BATCH_WORLDS = 32
-"""Worlds that are flown together."""
+"""Worlds that are simulated together."""
 WORST_WORLDS_KEPT = 5
-"""Worlds that are named."""
+"""Failed worlds that are named in the result."""
 MIN_FAILURES = 3
-"""Failures from which on it makes sense to say what they have in common."""
-StageProgress = Callable[[float, str], None]
+"""Failures, and successes, that a comparison of their parameters needs."""
+FADE_INTERVAL = 0.5
+"""s between updates of parameters that fade."""
+POSE_INTERVAL = 0.1
+"""s between recorded poses."""
 
 
 @dataclass(frozen=True)
-class FailedWorld:
-    """One trial that went wrong."""
+class TrialTable:
+    """One row per world."""
 
-    trial: int
-    seed: int
-    """Of the batch that it was flown in."""
-    place: int
-    """Its row there."""
-    score: float
-    failed: bool
-    length: float
-    """s until it was over."""
-    e: dict[str, float]
-    unusual: tuple[str, ...]
-    """Numbers that are furthest from their middle, the most unusual first."""
+    e: np.ndarray
+    """(n, d) at the start."""
+    success: np.ndarray
+    failed: np.ndarray
+    score: np.ndarray
+    length: np.ndarray
+    """s until the end of the episode."""
+    poses: np.ndarray
+    """qpos every `pose_interval` s, (frames, n, nq) float32; after the end of its episode a world's pose stays."""
+    pose_interval: float
+    """s between poses."""
+    diverged_worlds: int
+    """Worlds whose physics failed."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return vars(self) | {"unusual": list(self.unusual)}
+
+@torch.no_grad()
+def simulate_trials(
+    stage_setup: StageSetup,
+    controller: Controller,
+    e: np.ndarray,
+    seed: int,
+    command: np.ndarray | None = None,
+    progress: Progress = silent,
+) -> TrialTable:
+    """One episode in each world of e, (n, d). `command` is (n, k); without one, commands are drawn."""
+    task, n = stage_setup.task, len(e)
+    env = Env(task, n, seed=seed, training=False, e=e, reality=stage_setup.reality)
+    if command is not None:
+        env.command[:] = torch.from_numpy(np.asarray(command, dtype=np.float32))
+    crowd = BatchController(controller, SignalMap.from_contracts(controller.manifest, task.robot.contract), n)
+    every, frame = (max(1, round(s / env.sim.tick)) for s in (FADE_INTERVAL, POSE_INTERVAL))
+    waiting = np.ones(n, dtype=bool)
+    target = np.tile(np.array(task.robot.default, dtype=np.float32), (n, 1))
+    rows: dict[str, np.ndarray] = {}
+    poses = [env.sim.qpos[:, : task.robot.model.nq].astype(np.float32)]
+    for tick in range(env.horizon):
+        signals = env.signals()
+        flat = np.concatenate([signals[s.name].numpy() for s in task.robot.contract.signals], axis=1)
+        asked = dict.fromkeys((s.name for s in controller.manifest.operator), env.command.numpy())
+        crowd(flat, asked, target, np.flatnonzero(waiting))
+        step = env.step(torch.from_numpy(target.copy()))
+        ids = torch.nonzero(step.terminated | step.timed_out)[:, 0].numpy()
+        first = waiting[ids]
+        for name in ("score", "failed", "length") if len(ids) else ():
+            store = rows.setdefault(name, np.zeros(n, dtype=step.finished[name].dtype))
+            store[ids[first]] = step.finished[name][first]
+        waiting[ids] = False
+        if not waiting.any():
+            break
+        if stage_setup.parameter_fades and (tick + 1) % every == 0:
+            left = np.flatnonzero(waiting)
+            env.set_parameters(stage_setup.faded_parameters(e[left], (tick + 1) / env.horizon), left)
+        if (tick + 1) % frame == 0:
+            poses.append(np.where(waiting[:, None], env.sim.qpos[:, : task.robot.model.nq], poses[-1]).astype(np.float32))
+            progress(tick / env.horizon)
+    progress(1.0)
+    good = succeeded(rows, task.success_threshold)
+    return TrialTable(
+        *(e, good, rows["failed"], rows["score"], rows["length"], np.stack(poses), frame * env.sim.tick, env.diverged_worlds)
+    )
 
 
 @dataclass(frozen=True)
-class ParameterDifference:
-    """A number in which failures differ from successes."""
+class WorstMotion:
+    """Motion of the worst world of a stage."""
 
-    name: str
-    failures: float
-    """Mean over the worlds that did not succeed …"""
-    successes: float
-    """… and over those that did."""
-    unit: str
-    z: float
-    """Difference in standard errors."""
-
-
-@dataclass(frozen=True)
-class StageResult:
-    """What came out of a stage."""
-
-    stage: Stage
-    decision: Decision
-    rate: Rate
-    """Of the trials that decided; low and high are the gate's bounds, which hold at stopping."""
-    max_trials: int
-    seed: int
-    environment: str
-    """`twin`, `prior` or `real`."""
-    skipped_parts: tuple[str, ...] = ()
-    simulated: Rate | None = None
-    """Over all worlds that were simulated, those after the decision included; as if that many had been meant."""
-    fixed_size_trials: int = 0
-    """Trials that a test of fixed size with the same error rates needs."""
-    predicted: Rate | None = None
-    """On a real robot: what the simulator says of the same stage."""
-    assisted: dict[str, Any] = field(default_factory=dict)
-    worst: tuple[FailedWorld, ...] = ()
-    parameter_differences: tuple[ParameterDifference, ...] = ()
-    trials: tuple[dict[str, Any], ...] = ()
-    """On a real robot: conditions, outcome and prediction of each."""
-    stop_reason: str = ""
-    """Why there were no more trials, if something came in between."""
-    worst_poses: tuple[np.ndarray, float] | None = field(default=None, repr=False)
-    """qpos of the worst world, (frames, nq), and s between them."""
-
-    @property
-    def passed(self) -> bool:
-        return self.decision == "pass"
-
-    def to_dict(self) -> dict[str, Any]:
-        own = {
-            "stage": self.stage.name,
-            "decision": self.decision,
-            "where": self.environment,
-            "success": vars(self.rate),
-            "required": self.stage.required,
-            "expected": self.stage.expected,
-            "false_pass": self.stage.false_pass,
-            "false_fail": self.stage.false_fail,
-            "trials": self.rate.n,
-            "most": self.max_trials,
-            "fixed_size": self.fixed_size_trials,
-            "seed": self.seed,
-            "left_out": list(self.skipped_parts),
-        }
-        if self.predicted is not None:
-            own["predicted"] = vars(self.predicted)
-        if self.stop_reason:
-            own["stopped"] = self.stop_reason
-        if self.assisted:
-            own["assisted"] = self.assisted
-        if self.simulated is not None:
-            own["simulated"] = vars(self.simulated)
-        own["worst"] = [w.to_dict() for w in self.worst]
-        own["in_common"] = [vars(c) for c in self.parameter_differences]
-        return own | ({"record": list(self.trials)} if self.trials else {})
+    poses: np.ndarray
+    """qpos, (frames, nq) float32."""
+    interval: float
+    """s between poses."""
 
 
 def derive_seed(*parts: int) -> int:
-    """One seed of many, as numbers for batches must not be each other's neighbours."""
+    """An independent seed from several numbers."""
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
-
-
-def simulate_stages(
-    protocol: Protocol,
-    task: Task,
-    belief: Belief,
-    controller: Controller,
-    seed: int,
-    environment: str,
-    report: StageProgress = lambda fraction, note: None,
-    run_all: bool = False,
-) -> list[StageResult]:
-    """Every stage up to the first that does not pass; with `through` all of them."""
-    found: list[StageResult] = []
-    families = [set_up_stage(stage, task, belief) for stage in protocol.stages]
-    for k, own in enumerate(families):
-        at = lambda f, k=k: report((k + f) / len(families), protocol.stages[k].name)  # noqa: E731
-        found.append(simulate_stage(own, controller, derive_seed(seed, k), environment, at))
-        if not found[-1].passed and not run_all:
-            break
-    return found
 
 
 def simulate_stage(
     stage_setup: StageSetup,
     controller: Controller,
     seed: int,
-    environment: str,
-    report: Callable[[float], None] = lambda fraction: None,
-) -> StageResult:
-    """One stage, in batches; trials count in the order of their worlds, and none counts after the decision."""
+    environment: Environment,
+    progress: Progress = silent,
+) -> tuple[StageResult, WorstMotion | None]:
+    """One stage in batches of worlds, and the motion of its worst world if it did not pass.
+
+    Trials count in the order of their worlds, and none counts after the decision.
+    """
     stage = stage_setup.stage
     gate = SequentialTest(stage.goal, stage.most)
     batches: list[tuple[int, TrialTable]] = []
     while gate.decision == "open":
         batch_seed, done = derive_seed(seed, len(batches)), gate.n
         e = stage_setup.sample_worlds(np.random.default_rng([batch_seed, 1]), BATCH_WORLDS)
-        at = lambda f, done=done: report(min(1.0, (done + f * BATCH_WORLDS) / gate.max_trials))  # noqa: E731
-        batches.append((batch_seed, simulate_trials(stage_setup, controller, e, batch_seed, report=at)))
+        at = lambda f, note="", done=done: progress(min(1.0, (done + f * BATCH_WORLDS) / gate.max_trials))  # noqa: E731
+        batches.append((batch_seed, simulate_trials(stage_setup, controller, e, batch_seed, progress=at)))
         for good in batches[-1][1].success:
             if gate.decision == "open":
                 gate.add(bool(good))
-    report(1.0)
-    worst, film = worst_worlds(stage_setup, batches)
-    return StageResult(
-        *(
-            stage,
-            gate.decision,
-            Rate(gate.rate, gate.low, gate.high, gate.n),
-            gate.max_trials,
-            seed,
-            environment,
-            stage_setup.skipped_parts,
-        ),
-        simulated=Rate.from_counts(int(sum(b.success.sum() for _, b in batches)), sum(len(b.success) for _, b in batches)),
+    progress(1.0)
+    worst, motion = worst_worlds(stage_setup, batches)
+    result = StageResult(
+        name=stage.name,
+        description=stage.doc,
+        decision=gate.decision,
+        environment=environment,
+        success=Rate(gate.rate, gate.low, gate.high, gate.n),
+        required=stage.required,
+        expected=stage.expected,
+        false_pass=stage.false_pass,
+        false_fail=stage.false_fail,
+        trials=gate.n,
+        max_trials=gate.max_trials,
         fixed_size_trials=fixed_size_test(stage.goal)[0],
+        seed=seed,
+        omitted=stage_setup.skipped_parts,
+        simulated=Rate.from_counts(int(sum(b.success.sum() for _, b in batches)), sum(len(b.success) for _, b in batches)),
         worst=worst,
         parameter_differences=differing_parameters(stage_setup, batches),
-        worst_poses=film if gate.decision != "pass" else None,
     )
+    return result, None if result.passed else motion
 
 
 def worst_worlds(
     stage_setup: StageSetup, batches: list[tuple[int, TrialTable]]
-) -> tuple[tuple[FailedWorld, ...], tuple[np.ndarray, float] | None]:
-    """Those that did not succeed and scored least, and the poses of the first of them."""
+) -> tuple[tuple[FailedWorld, ...], WorstMotion | None]:
+    """Failed worlds with the lowest scores, and the motion of the first of them."""
     space = stage_setup.belief.space
     rows, trial = [], 0
     for seed, batch in batches:
@@ -220,13 +189,16 @@ def worst_worlds(
         return (), None
     *_, length, _, _, i, batch = rows[0]
     frames = min(len(batch.poses), int(length / batch.pose_interval) + 6)
-    return tuple(found), (batch.poses[:frames, i], batch.pose_interval)
+    return tuple(found), WorstMotion(batch.poses[:frames, i], batch.pose_interval)
 
 
 def differing_parameters(
     stage_setup: StageSetup, batches: list[tuple[int, TrialTable]], false_positive_rate: float = 0.01
 ) -> tuple[ParameterDifference, ...]:
-    """Numbers whose means differ between failures and successes; `chance` that any does so where none matters."""
+    """Parameters whose means differ between failures and successes, at most four.
+
+    `false_positive_rate` is the probability that any is named where none matters (Bonferroni).
+    """
     space = stage_setup.belief.space
     level = float(stats.norm.isf(false_positive_rate / 2 / len(space)))
     e = np.concatenate([batch.e for _, batch in batches])

@@ -25,6 +25,7 @@ from isthmus.real2sim.identify.posterior_samples import draw_samples, sample_pos
 from isthmus.real2sim.identify.surrogate import SurrogateData, SurrogateHMC, quadratic_features
 from isthmus.real2sim.prepare.segments import cut
 from isthmus.real2sim.prepare.tracks import to_tracks
+from isthmus.real2sim.residual.estimators import FreeStarts
 from isthmus.real2sim.residual.normal_equations import Linearization
 from isthmus.real2sim.residual.prior import BoundedPrior, GaussianPrior, bounded_prior, free_parameters, gaussian_prior
 from isthmus.real2sim.residual.residual import ParameterResidual
@@ -137,7 +138,7 @@ class Straight:
     def linearize(self, z: np.ndarray, e: np.ndarray, xi: np.ndarray, hz: np.ndarray, hx: np.ndarray) -> Linearization:
         r = lambda z: self(self.parameter_values(z[None], e), xi[None])[0]
         dz = np.stack([(r(z + h * i) - r(z - h * i)) / (2 * h) for h, i in zip(hz, np.eye(len(z)), strict=True)], axis=-1)
-        return Linearization(r(z), dz, self.X[:, None])
+        return Linearization(r(z), dz, self.X[:, None], FreeStarts.steps)
 
 
 def straight(A: np.ndarray, u: np.ndarray, seed: int = 0, curve: float = 0.0) -> Straight:

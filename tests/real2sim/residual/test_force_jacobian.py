@@ -103,7 +103,7 @@ def test_a_copy_that_begins_with_its_push_is_one_that_was_pushed_on_the_way(robo
         for i, dof in enumerate(dofs):
             row = PUSH * (np.arange(residual.robot.model.nv) == dof)
             push = lambda engine, t, at=tick, row=row: np.tile(row * (t == at), (2, 1))
-            there = residual.simulate(np.tile(e, (2, 1)), xi, segments.measured, push)
+            there = residual.simulate(np.tile(e, (2, 1)), xi, push)
             whole = (residual.error(there, segments.measured, residual.seen) - alone) / PUSH
             assert not residual.settle_ticks <= tick < segments.ticks - 1 or np.abs(whole).max() > 1e-3
             assert np.allclose(found[..., tick, i], whole, rtol=1e-5, atol=1e-5 * max(1.0, np.abs(whole).max()))

@@ -14,6 +14,7 @@ from isthmus.real2sim.identify.fit import fit
 from isthmus.real2sim.identify.force_features import rollout_features, zero_force
 from isthmus.real2sim.identify.identification import PreparedSegments, prepare_segments
 from isthmus.real2sim.measure.predictor import Predictor
+from isthmus.real2sim.residual.estimators import Observer
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.sim.robot import Robot
@@ -42,7 +43,7 @@ def swaying(go1: Robot) -> PreparedSegments:
 
 
 def squares(go1: Robot, parts: PreparedSegments, values: dict[str, float], followed: int | None = None) -> float:
-    residual = ParameterResidual(go1, parts.train, parts.noise_floor, (), threads=1, observer_ticks=followed)
+    residual = ParameterResidual(go1, parts.train, parts.noise_floor, (), threads=1, estimator=Observer(go1, followed))
     r = residual(world(go1, values)[None], np.zeros((1, len(parts.train), 0)))
     return float((r**2).sum() / residual.seen.sum())
 

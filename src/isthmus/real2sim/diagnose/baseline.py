@@ -25,7 +25,6 @@ from isthmus.real2sim.diagnose.laplace_evidence import Hypothesis, LaplaceModel,
 from isthmus.real2sim.prepare.noise import NOISE_ONLY_RATIO
 from isthmus.real2sim.prepare.tracks import Track
 from isthmus.real2sim.residual.gauss_newton import STEP_SHARES
-from isthmus.real2sim.residual.information import CONTACT_EDGE_INFLATION, tick_redundancy
 from isthmus.real2sim.residual.normal_equations import NormalEquations, pseudo_huber_loss
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
@@ -60,22 +59,22 @@ def evidence_baseline(
     `search` also for laws, and for better numbers, where they leave more than noise.
     """
     at = fit_parameters(robot, tracks, belief, threads, report=sub_progress(report, 0.0, 0.2))
-    if search and at.noise_ratio > LOST_NOISE_RATIO and not at.residual.uses_observer:
+    if search and at.noise_ratio > LOST_NOISE_RATIO and at.residual.estimator.smooth:
         at = restart_from_short_segments(at, tracks, belief, threads, sub_progress(report, 0.2, 0.6))
     residual, before, inside, laws = at.residual, at.prior, belief_ends(belief, at.names), None
     doubts = ExtendedParameters(robot, at.names, signal_spread(residual.segments))
     lab = ExtendedResidual(doubts, residual, belief.median())
     asked = all_hypotheses(doubts, before, inside, residual.segments)
-    if search and at.noise_ratio > UNEXPLAINED_NOISE_RATIO and not residual.uses_observer:
+    if search and at.noise_ratio > UNEXPLAINED_NOISE_RATIO and residual.estimator.smooth:
         physics = [b for b in asked if b.cause == "physics"]
         laws = refit_jointly(at, lab, physics, sub_progress(report, 0.6, 0.75)) if physics else None
         if laws is None or laws.noise_ratio > NOISE_ONLY_RATIO:
             at = continue_search(at, belief, sub_progress(report, 0.75, 0.95))
-    often = CONTACT_EDGE_INFLATION * tick_redundancy(residual, at.normal, before) if residual.uses_observer else 1.0
+    often = residual.estimator.redundancy(residual, at.normal, before)
     # What is left is the noise from here on: where there is more of it than the sensors make, it is no evidence.
-    before_unit, xi = residual.start_scale, at.point.xi
-    unit = residual.set_noise(np.fmax(at.unexplained_noise, at.noise_floor))
-    xi = xi * before_unit / unit if xi.size else xi
+    at = replace(at, residual=residual.with_noise(np.fmax(at.unexplained_noise, at.noise_floor)))
+    lab = ExtendedResidual(doubts, at.residual, belief.median())
+    xi = at.point.xi * residual.start_scale / at.residual.start_scale
     return EvidenceBaseline(at, lab, xi, laplace_model(lab, before, at.point.z, xi, inside, asked, often), often, laws)
 
 
@@ -88,7 +87,7 @@ def hypothesis_results(baseline: EvidenceBaseline) -> list[tuple[Hypothesis | No
     """
     q = baseline.laplace
     told = [(block, q.explain(block)) for block in (None, *q.hypotheses)]
-    if not baseline.fit.residual.uses_observer:
+    if baseline.fit.residual.estimator.smooth:
         return told
     inside, clipped = _best_inside_belief(baseline), np.clip(q.z, *q.belief_bounds.T)
     tried: list[tuple[np.ndarray, np.ndarray]] = []

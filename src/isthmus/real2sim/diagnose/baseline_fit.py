@@ -13,12 +13,13 @@ from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.tracks import Track
+from isthmus.real2sim.residual.estimators import settle_ticks
 from isthmus.real2sim.residual.gauss_newton import DERIVATIVE_WIDTHS, coarse_to_fine
 from isthmus.real2sim.residual.horizon import choose_horizon
 from isthmus.real2sim.residual.noise_fit import minimise_with_noise, residual_noise
 from isthmus.real2sim.residual.normal_equations import NormalEquations, Point
 from isthmus.real2sim.residual.prior import MAX_ABS_Z, GaussianPrior, free_parameters, gaussian_prior
-from isthmus.real2sim.residual.residual import ParameterResidual, settle_ticks
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -102,7 +103,7 @@ def fit_parameters(
         robot, cut(tracks, robot, ticks, ticks - skip).evenly(pieces), sigma, free_parameters(robot, belief), threads
     )
     before = gaussian_prior(belief, residual.space)
-    if residual.uses_observer:
+    if not residual.estimator.smooth:
         widths = QUICK_DERIVATIVE_WIDTHS if quick else DERIVATIVE_WIDTHS
         point, normal = coarse_to_fine(
             residual, before, before.mean, belief.median(), widths, step_progress(report, len(widths) + 1)
@@ -141,7 +142,7 @@ def _search(
     min_gain: float,
     report: Progress,
 ) -> ParameterFit:
-    point, normal, _ = minimise_with_noise(
+    residual, point, normal, _ = minimise_with_noise(
         residual, prior, e, 1, step_progress(report, max_steps), max_steps=max_steps, min_gain=min_gain, xi=xi
     )
     return ParameterFit(residual, prior, point, normal, sigma, residual_noise(residual, normal, prior))

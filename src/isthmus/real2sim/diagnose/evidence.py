@@ -155,7 +155,7 @@ def _search_explanations(
     report: Callable[[float, str], None],
 ) -> tuple[list[Explanation], float]:
     """All that explains recordings, and what the best of it leaves; `at_rest`: a mistake is known already."""
-    followed, told, rest = baseline.fit.residual.uses_observer, [], baseline.fit.noise_ratio
+    followed, told, rest = not baseline.fit.residual.estimator.smooth, [], baseline.fit.noise_ratio
     report(COMPARE_PROGRESS[0], "comparing explanations")
     if not followed:
         comparing = sub_progress(lambda share, note="", /: report(share, "comparing explanations"), *COMPARE_PROGRESS)

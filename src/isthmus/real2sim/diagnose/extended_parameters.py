@@ -166,8 +166,7 @@ class ExtendedResidual:
         k, S, D = theta.shape
         flat, measured = theta.reshape(k * S, D), residual.segments.measured
         e = residual.parameter_values(flat[:, doubts.slices[0]], self.e)
-        heard = np.tile(measured, (k, 1, 1)) if residual.uses_observer else None
-        y = residual.simulate(e, xi, heard, doubts.forces(flat), distort=doubts.distort(flat))
+        y = residual.simulate(e, xi, doubts.forces(flat), distort=doubts.distort(flat))
         return residual.error(y.reshape(k, S, *y.shape[1:]), measured, residual.seen)
 
 

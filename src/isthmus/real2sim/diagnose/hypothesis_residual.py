@@ -9,7 +9,6 @@ both are searched for from the middle of the belief, as the numbers were.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -31,10 +30,8 @@ class HypothesisResidual(ParameterResidual):
     """
 
     def __init__(self, extended: ExtendedResidual, hypothesis: Hypothesis, noise: np.ndarray):
-        self.__dict__ |= extended.residual.__dict__
-        self.set_noise(noise)
-        without = copy(extended.residual)
-        without.set_noise(noise)
+        without = extended.residual.with_noise(noise)
+        self.__dict__ |= without.__dict__
         self._extended, self._hypothesis = ExtendedResidual(extended.parameters, without, extended.e), hypothesis
 
     def parameter_values(self, z: np.ndarray, e: np.ndarray) -> np.ndarray:

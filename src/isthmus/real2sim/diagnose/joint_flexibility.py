@@ -66,7 +66,7 @@ def fit_joint_flexibility(
     bending = replace(robot, unit=replace(robot.unit, motors={**robot.unit.motors, **springs}))
     bent = fit_parameters(bending, tracks, belief, threads, ticks, quick=True)
     rigid = baseline.fit.cost
-    if not baseline.fit.residual.uses_observer:
+    if baseline.fit.residual.estimator.smooth:
         # Shorter steps alone may do some of it. On its feet, where it takes long to look, they do not.
         rigid = min(rigid, fit_parameters(robot, tracks, belief, threads, ticks, quick=True).cost)
     better = (rigid - bent.cost) * baseline.fit.comparison_count / baseline.tick_redundancy

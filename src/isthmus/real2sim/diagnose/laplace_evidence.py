@@ -141,7 +141,7 @@ def laplace_model(
     doubts, d, residual = extended.parameters, len(z), extended.residual
     along = np.concatenate([b.along for b in hypotheses])
     columns = np.union1d(np.arange(d), np.flatnonzero(np.abs(along).sum((0, 1))))
-    step = OBSERVER_DERIVATIVE_STEP if residual.uses_observer else DERIVATIVE_STEP
+    step = DERIVATIVE_STEP if residual.estimator.smooth else OBSERVER_DERIVATIVE_STEP
     h = np.where(columns < d, step, step * doubts.std[columns])
     S, nx = xi.shape
     here = np.zeros((1, S, len(doubts)))

@@ -28,8 +28,8 @@ from isthmus.real2sim.prepare.kinematics import body_signals
 from isthmus.real2sim.prepare.noise import noise_floor
 from isthmus.real2sim.prepare.segments import Segments, cut
 from isthmus.real2sim.prepare.tracks import Track
+from isthmus.real2sim.residual.estimators import settle_ticks
 from isthmus.real2sim.residual.prediction_errors import squared_errors
-from isthmus.real2sim.residual.residual import settle_ticks
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 

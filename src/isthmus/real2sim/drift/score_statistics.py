@@ -18,13 +18,14 @@ from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.noise import MIN_RELATIVE_NOISE
 from isthmus.real2sim.prepare.prepare import Prepared
 from isthmus.real2sim.prepare.segments import Segments, cut
+from isthmus.real2sim.residual.estimators import settle_ticks
 from isthmus.real2sim.residual.gauss_newton import gauss_newton
 from isthmus.real2sim.residual.horizon import choose_horizon
 from isthmus.real2sim.residual.information import fisher_information
 from isthmus.real2sim.residual.noise_fit import ROBUST_VARIANCE_SHARE
 from isthmus.real2sim.residual.normal_equations import Linearization, NormalEquations, pseudo_huber_loss, robust_weights
 from isthmus.real2sim.residual.prior import GaussianPrior, free_parameters, gaussian_prior, noise_parameters
-from isthmus.real2sim.residual.residual import ParameterResidual, settle_ticks
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 from isthmus.world.factors import Fixed

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from isthmus.real2sim.residual.gauss_newton import ONE_SIDED_STEP_SHARE, segment_costs, take_step
+from isthmus.real2sim.residual.gauss_newton import segment_costs, take_step
 from isthmus.real2sim.residual.normal_equations import NormalEquations, Point
 from isthmus.real2sim.residual.prior import GaussianPrior
 from isthmus.real2sim.residual.residual import ParameterResidual
@@ -63,7 +63,7 @@ def delay_covariance(
     `information` allows for: there nothing is exchanged.
     """
     pair = delay_indices(residual.space)
-    if pair is None or residual.uses_observer:
+    if pair is None or not residual.estimator.smooth:
         return information, np.linalg.inv(information + prior.precision)
     exchange = DelayExchange(residual, prior, point, normal, e, pair)
     return combine_with_valley(information, prior, exchange, exchange.cost_rises())
@@ -173,7 +173,7 @@ class DelayExchange:
         rest = np.delete(np.arange(len(z)), i)
         held, e = self.residual.with_fixed(self.residual.space.names[i]), self.residual.parameter_values(z, self.e)
         prior = self.prior.conditional(i, z[i])
-        hz, hx = (ONE_SIDED_STEP_SHARE * h for h in self.normal.derivative_steps(self.prior))
+        hz, hx = (self.residual.estimator.steps.one_sided_share * h for h in self.normal.derivative_steps(self.prior))
         at = Point(z[rest], xi, float(segment_costs(held, z[rest][None], xi[None], e).sum() + prior.cost(z[rest])))
         found, left, gain = None, MAX_DERIVATIVES, np.inf
         data = lambda: at.cost - float(prior.cost(at.z))  # noqa: E731

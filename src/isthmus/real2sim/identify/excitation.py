@@ -20,10 +20,10 @@ from isthmus.core.errors import BadInput
 from isthmus.real2sim.identify.excitation_signals import ExcitationSignal
 from isthmus.real2sim.prepare.components import Components
 from isthmus.real2sim.prepare.segments import Segments, past_target_ticks
-from isthmus.real2sim.residual.information import CONTACT_EDGE_INFLATION, TYPICAL_TICK_REDUNDANCY
+from isthmus.real2sim.residual.estimators import START_SCALE_SIGMAS, settle_ticks
 from isthmus.real2sim.residual.normal_equations import NormalEquations
 from isthmus.real2sim.residual.prior import free_parameters, gaussian_prior, noise_parameters
-from isthmus.real2sim.residual.residual import START_SCALE_SIGMAS, ParameterResidual, settle_ticks
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
 from isthmus.world import Belief, Space
@@ -104,7 +104,7 @@ class ExperimentEvaluator:
         each = S // len(commands)
         parts = [slice(i * each, (i + 1) * each) for i in range(len(commands))]
         told = np.stack([NormalEquations(found.take(part), residual.start_weight).matrix for part in parts])
-        return told / (CONTACT_EDGE_INFLATION * TYPICAL_TICK_REDUNDANCY) if residual.uses_observer else told
+        return told / residual.estimator.typical_redundancy
 
     def _simulate_recordings(self, commands: np.ndarray) -> tuple[Segments, np.ndarray]:
         """The experiments as recordings without noise, whose starts are known, one after the other; and (c, T, m) targets."""

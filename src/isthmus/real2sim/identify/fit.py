@@ -197,7 +197,8 @@ def find_minimum(
     residual = ParameterResidual(robot, segments, noise, names, threads)
     before = gaussian_prior(belief, residual.space)
     start = belief.median() if start is None else start
-    return Minimum(residual, before, start, noise, *minimise_with_noise(residual, before, start, rounds, report))
+    residual, point, normal, steps = minimise_with_noise(residual, before, start, rounds, report)
+    return Minimum(residual, before, start, noise, point, normal, steps)
 
 
 def posterior_belief(robot: Robot, fitted: Fit, prior_belief: Belief) -> Belief:

@@ -18,15 +18,12 @@ from isthmus.data.episode import Episode
 from isthmus.real2sim.identify.fit import Fit
 from isthmus.real2sim.identify.global_restart import RestartPolicy, RestartResult, fit_with_restart
 from isthmus.real2sim.identify.posterior_samples import sample_posterior
-from isthmus.real2sim.prepare.checks.recording_checks import check, clean_episodes, raise_if_refused
-from isthmus.real2sim.prepare.components import Components
-from isthmus.real2sim.prepare.noise import noise_floor
+from isthmus.real2sim.prepare.prepare import prepare
 from isthmus.real2sim.prepare.segments import Segments, cut
-from isthmus.real2sim.prepare.tracks import Track, replay_rate, to_tracks
-from isthmus.real2sim.residual.estimators import needs_observer
+from isthmus.real2sim.prepare.tracks import Track
+from isthmus.real2sim.residual.estimators import needs_observer, settle_ticks
 from isthmus.real2sim.residual.horizon import choose_horizon
 from isthmus.real2sim.residual.prediction_errors import PredictionErrors, prediction_errors
-from isthmus.real2sim.residual.residual import settle_ticks
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief
 
@@ -143,15 +140,10 @@ def prepare_segments(
     `findings` are those of `check` on these recordings, if the caller has them. Samples that cannot be used are removed; other
     faults are refused, unless `trust`.
     """
-    findings = check(robot, episodes) if findings is None else findings
-    if not trust:
-        raise_if_refused(findings)
-    episodes = clean_episodes(episodes, findings)
-    robot = robot.at_rate(replay_rate(episodes, robot.contract))
-    found = to_tracks(episodes, robot.contract, 1.0 / robot.contract.rate)
-    noise = noise_floor(found, Components(robot.contract))
-    if not np.isfinite(noise).any():
+    prepared = prepare(robot, episodes, findings=findings, refuse=not trust)
+    if not prepared.is_comparable:
         raise BadInput("the recordings hold no signal of the robot that could be compared.")
+    robot, noise, found = prepared.robot, prepared.noise, prepared.tracks
     skip, rate = settle_ticks(robot), robot.contract.rate
     ticks = (
         skip + max(1, round(horizon_seconds * rate))
@@ -159,7 +151,7 @@ def prepare_segments(
         else choose_horizon(found, robot, noise, belief.median(), threads)
     )
     train, held_out = split_held_out(cut(found, robot, ticks, ticks - skip))
-    return PreparedSegments(robot, noise, (ticks - skip) / rate, train, held_out, tuple(findings), tuple(found))
+    return PreparedSegments(robot, noise, (ticks - skip) / rate, train, held_out, prepared.findings, found)
 
 
 def split_held_out(segments: Segments) -> tuple[Segments, Segments | None]:

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from isthmus.real2sim.prepare.segments import Segments
-from isthmus.real2sim.residual.residual import ParameterResidual, settle_ticks
+from isthmus.real2sim.residual.estimators import estimator_for, settle_ticks
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.real2sim.residual.segment_starts import solve_starts
 from isthmus.sim.robot import Robot
 
@@ -61,13 +62,13 @@ class Predictor:
         warm = self.warm_up = warm_up_ticks(robot)
         early = replace(segments, target=segments.target[:, :warm], measured=segments.measured[:, : warm + 1])
         self.warm_up_residual = ParameterResidual(robot, early, noise, (), threads)
-        self.full_residual = ParameterResidual(robot, segments, noise, (), threads, observer_ticks=warm + 1)
+        self.full_residual = ParameterResidual(robot, segments, noise, (), threads, estimator=estimator_for(robot, warm + 1))
         self.seen = self.full_residual.seen[:, warm + 1 :]
         self._start_cache: dict[bytes, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def __call__(self, e: np.ndarray) -> Prediction:
         """In the world e, (d,)."""
-        if self.full_residual.uses_observer:
+        if not self.full_residual.has_starts:
             return Prediction(self._errors_after_warm_up(self.full_residual, e), self._simulated_expected_std(e))
         xi, _, steps = self._cached_start(e)
         found = self.full_residual.linearize(NO_PARAMETERS, e, xi, NO_PARAMETERS, steps)
@@ -80,7 +81,7 @@ class Predictor:
 
     def predict_worlds(self, e: np.ndarray, reference: np.ndarray, expected_std: np.ndarray) -> list[Prediction]:
         """In each of k worlds, (k, d), with what was expected in a world `near` them: much cheaper than one by one."""
-        if self.full_residual.uses_observer:
+        if not self.full_residual.has_starts:
             return [Prediction(self._errors_after_warm_up(self.full_residual, one), expected_std) for one in e]
         xi, dx, _ = self._cached_start(reference)
         best = solve_starts(self.warm_up_residual, e, np.repeat(xi[None], len(e), axis=0), dx, STEPS_PER_LINEARIZATION)
@@ -95,12 +96,14 @@ class Predictor:
     def _simulated_expected_std(self, e: np.ndarray) -> np.ndarray:
         """Typical size of the errors where the world e is the truth, (1, ticks, components), 1 or more."""
         whole, segments = self.full_residual, self.full_residual.segments
-        alone = ParameterResidual(self.full_residual.robot, segments, whole.noise, (), whole.threads, observer_ticks=0)
+        alone = ParameterResidual(
+            self.full_residual.robot, segments, whole.noise, (), whole.threads, estimator=estimator_for(whole.robot, 0)
+        )
         y = alone.predict(e[None], np.zeros((1, len(segments), 0)))[0]
         noisy = whole.components.add_noise(y, whole.noise, np.random.default_rng(0))
         made = replace(segments, measured=np.where(np.isfinite(segments.measured), noisy, np.nan))
         error = self._errors_after_warm_up(
-            ParameterResidual(whole.robot, made, whole.noise, (), whole.threads, observer_ticks=self.warm_up + 1), e
+            ParameterResidual(whole.robot, made, whole.noise, (), whole.threads, estimator=whole.estimator), e
         )
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
@@ -109,7 +112,7 @@ class Predictor:
 
     def starts(self, e: np.ndarray) -> np.ndarray:
         """ξ, (S, 2 nv), that suits the warm-up in the world e, (d,); (S, 0) of a robot that is followed."""
-        return np.zeros((len(self.seen), 0)) if self.full_residual.uses_observer else self._cached_start(e)[0]
+        return np.zeros((len(self.seen), 0)) if not self.full_residual.has_starts else self._cached_start(e)[0]
 
     def _cached_start(self, e: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         key = e.tobytes()

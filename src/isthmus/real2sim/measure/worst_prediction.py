@@ -28,7 +28,7 @@ from isthmus.real2sim.prepare.state_from_signals import (
     unmeasured_joints,
 )
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.real2sim.residual.estimators import needs_observer
+from isthmus.real2sim.residual.estimators import estimator_for, needs_observer
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
@@ -117,7 +117,7 @@ def _simulate_segment(
 ) -> tuple[np.ndarray, np.ndarray]:
     """States after the warm-up, (ahead + 1, nq), at the times of which the sensors speak; and what they measured of them,
     (ahead + 1 + 2 HALF, width), less bias and gain of the world."""
-    follower = ParameterResidual(robot, segment, noise, (), 1, observer_ticks=warm_up + 1)
+    follower = ParameterResidual(robot, segment, noise, (), 1, estimator=estimator_for(robot, warm_up + 1))
     engine = Simulation(robot, 1, 1)
     engine.apply(e[None], engine.all_ids)
     engine.reset(engine.all_ids, *follower.start_states(segment.qpos, segment.qvel, xi), segment.past_targets)

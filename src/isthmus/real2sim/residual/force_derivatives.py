@@ -29,7 +29,7 @@ def force_jacobian(
         states.append(engine.state())
         return np.zeros((S, engine.model.nv))
 
-    alone = residual.simulate(np.repeat(e[None], S, axis=0), xi, segments.measured, note)
+    alone = residual.simulate(np.repeat(e[None], S, axis=0), xi, note)
     base = residual.error(alone, segments.measured, residual.seen)
     past = {name: np.stack([state.pop(name) for state in states]) for name in list(states[0])}
     out = np.zeros((*base.shape, T, D), dtype=np.float32)

@@ -16,26 +16,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from isthmus.real2sim.residual.normal_equations import (
-    OBSERVER_DERIVATIVE_STEP_RANGE,
     NormalEquations,
     Point,
     pseudo_huber_loss,
 )
 from isthmus.real2sim.residual.prior import GaussianPrior
-from isthmus.real2sim.residual.residual import ParameterResidual
+
+if TYPE_CHECKING:
+    from isthmus.real2sim.residual.residual import ParameterResidual
 
 DAMPING_FACTORS = np.array([0.0, 1e-1, 1.0, 1e1])
 """Tried side by side in every step, times the present damping."""
 MIN_GAIN_RATIO = 0.5
 """A plain step that gains at least this share of what it promises is taken; only otherwise are others tried."""
 FIRST_DERIVATIVE_STEP = 0.03
-"""Step of the first derivative, in unconstrained coordinates and in units of the spread of the starts."""
-ONE_SIDED_STEP_SHARE = 0.1
-"""Share of these steps in a derivative to one side, which sees curvature, too."""
+"""Step of a first derivative by starts, in units of start_scale, where worlds are only compared."""
 CURVATURE_PROBE_SHARE = 0.1
 """Share of a step at which its curvature is probed."""
 MAX_ACCELERATION_RATIO = 0.75
@@ -45,6 +45,10 @@ MIN_GAIN_PER_PARAMETER, SECANT_GAIN_SHARE = 1e-2, 0.3
 they go on until they gain less than this share of that, and then the derivatives are taken anew."""
 MAX_DAMPING = 1e6
 """Damping at which no step is worth trying."""
+DERIVATIVE_WIDTHS = (1.0, 0.6, 0.36, 0.22, 0.13)
+"""Steps of the derivatives, in spreads of the prior."""
+STEP_SHARES = np.array([0.3, 0.6, 1.0])
+"""Of a Gauss-Newton step, tried side by side."""
 
 
 def segment_costs(residual: ParameterResidual, z: np.ndarray, xi: np.ndarray, e: np.ndarray) -> np.ndarray:
@@ -72,11 +76,11 @@ def gauss_newton(
     """
     xi = np.zeros((len(residual.segments), len(residual.start_scale))) if xi is None else xi
     at = Point(z, xi, float(segment_costs(residual, z[None], xi[None], e).sum() + prior.cost(z)))
-    first = OBSERVER_DERIVATIVE_STEP_RANGE[0] if residual.uses_observer else FIRST_DERIVATIVE_STEP
+    first, one_sided_share = residual.estimator.steps.first, residual.estimator.steps.one_sided_share
     scales = np.full(len(z), first), np.full(xi.shape, first)
 
     def derived(both_ways: bool) -> NormalEquations:
-        hz, hx = (h if both_ways or residual.uses_observer else ONE_SIDED_STEP_SHARE * h for h in scales)
+        hz, hx = (h if both_ways else one_sided_share * h for h in scales)
         return NormalEquations(residual.linearize(at.z, e, at.xi, hz, hx, central=both_ways), residual.start_weight)
 
     found, damping = derived(False), 1e-2
@@ -195,14 +199,6 @@ def _candidate_steps(
             # What bends with z itself is already in the steps of the starts.
             bends[i] = 0.5 * (dx - normal.start_response(dz))
     return np.concatenate([moves, bent]), np.concatenate([np.zeros_like(bends), bends])
-
-
-DERIVATIVE_WIDTHS = (1.0, 0.6, 0.36, 0.22, 0.13)
-"""Steps of the derivatives, in spreads of the prior."""
-
-
-STEP_SHARES = np.array([0.3, 0.6, 1.0])
-"""Of a Gauss-Newton step, tried side by side."""
 
 
 def coarse_to_fine(

@@ -14,8 +14,8 @@ import numpy as np
 from isthmus.real2sim.prepare.savitzky_golay import SG_HALF_TICKS
 from isthmus.real2sim.prepare.segments import cut
 from isthmus.real2sim.prepare.tracks import Track
-from isthmus.real2sim.residual.estimators import needs_observer
-from isthmus.real2sim.residual.residual import START_SCALE_SIGMAS, ParameterResidual, settle_ticks
+from isthmus.real2sim.residual.estimators import START_SCALE_SIGMAS, needs_observer, settle_ticks
+from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.robot import Robot
 
 MAX_HORIZON_SECONDS, MIN_HORIZON_SECONDS = 1.0, 0.1
@@ -39,7 +39,7 @@ def choose_horizon(tracks: Sequence[Track], robot: Robot, noise: np.ndarray, e: 
         min(longest, skip + available // MIN_SEGMENTS, max((len(t) for t in tracks), default=0) - SG_HALF_TICKS - 1), shortest
     )
     if needs_observer(robot):
-        return longest  # followed tick by tick
+        return longest  # the state is corrected after every tick
     segments = cut(tracks, robot, longest)
     which = np.unique(np.linspace(0, len(segments) - 1, PROBED_SEGMENTS).astype(int))
     probe = ParameterResidual(robot, segments.take(which), noise, (), threads)

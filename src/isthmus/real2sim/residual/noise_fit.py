@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from isthmus.real2sim.residual.gauss_newton import DERIVATIVE_WIDTHS, MIN_GAIN_PER_PARAMETER, coarse_to_fine, gauss_newton
+from isthmus.real2sim.residual.gauss_newton import MIN_GAIN_PER_PARAMETER
 from isthmus.real2sim.residual.normal_equations import NormalEquations, Point, robust_weights
 from isthmus.real2sim.residual.prior import GaussianPrior
 from isthmus.real2sim.residual.residual import ParameterResidual
@@ -46,11 +46,11 @@ def minimise_with_noise(
     max_steps: int = MAX_STEPS,
     min_gain: float = MIN_GAIN_PER_PARAMETER,
     xi: np.ndarray | None = None,
-) -> tuple[Point, NormalEquations, int]:
-    """The minimum nearest to `start`, (all,), with the noise that goes with it, which the residual has from then on; and steps.
+) -> tuple[ParameterResidual, Point, NormalEquations, int]:
+    """The minimum nearest to `start`, (all,): the residual with the noise that the fit leaves, the point, and steps taken.
 
-    A round takes at most `most` of them, and ends when one gains less than `close` per parameter. `xi`, (S, 2 nv), is where
-    the starts begin. Where an observer follows the robot, derivatives are wide at first and narrower from round to round.
+    A round takes at most `max_steps` of them, and ends when one gains less than `min_gain` per parameter. `xi`, (S, x), is
+    where the starts begin.
     """
     z = np.clip(residual.space.unconstrained(start[residual.parameter_columns]), -MAX_ABS_START_Z, MAX_ABS_START_Z)
     steps = 0
@@ -60,18 +60,15 @@ def minimise_with_noise(
         steps += 1
         report(steps, cost)
 
-    widths = DERIVATIVE_WIDTHS
+    first = True
     while True:
-        if residual.uses_observer:
-            at, found = coarse_to_fine(residual, prior, z, start, widths, count)
-            widths = DERIVATIVE_WIDTHS[-2:]
-        else:
-            at, found = gauss_newton(residual, prior, z, start, xi, max_steps, count, min_gain)
-        z, xi, rounds = at.z, at.xi, rounds - 1
+        at, found = residual.estimator.minimise(residual, prior, z, start, xi, first, max_steps, count, min_gain)
+        z, first, rounds = at.z, False, rounds - 1
         sigma = residual_noise(residual, found, prior)
         if rounds <= 0 or np.nanmax(np.abs(sigma / residual.noise - 1.0)) < NOISE_TOLERANCE:
-            return at, found, steps
-        xi = xi * residual.start_scale / residual.set_noise(sigma)
+            return residual, at, found, steps
+        scaled = residual.with_noise(sigma)
+        residual, xi = scaled, at.xi * residual.start_scale / scaled.start_scale
 
 
 def residual_noise(residual: ParameterResidual, normal: NormalEquations, prior: GaussianPrior) -> np.ndarray:

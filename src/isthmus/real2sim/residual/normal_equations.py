@@ -17,16 +17,35 @@ from isthmus.real2sim.residual.prior import GaussianPrior
 
 HUBER_SIGMAS = 3.0
 """Residuals beyond this many σ count by their size instead of its square."""
+START_DAMPINGS = (0.0, 0.03, 1.0, 30.0)
+"""Dampings of the step of a start, tried side by side."""
+MAX_Z_STEP = 3.0
+"""Largest step of any coordinate of z."""
+EDGE_DERIVATIVE_RATIO = 2.0
+"""A derivative that is so many times as long beside the fitted start as at it belongs to an edge, such as a joint that sticks
+or slips: a few segments with derivatives a thousand times too long would drown what all others say."""
 
 
 def robust_weights(r: np.ndarray) -> np.ndarray:
-    """Of each residual in the normal equations: 1 where small, falling as SOFT / |r|."""
+    """Weight of each residual in the normal equations: 1 where small, falling as HUBER_SIGMAS / |r|."""
     return 1.0 / np.sqrt(1.0 + (r / HUBER_SIGMAS) ** 2)
 
 
 def pseudo_huber_loss(r: np.ndarray) -> np.ndarray:
-    """ρ(r): r²/2 where small, SOFT · |r| where large."""
+    """ρ(r): r²/2 where small, HUBER_SIGMAS · |r| where large."""
     return HUBER_SIGMAS**2 * (np.sqrt(1.0 + (r / HUBER_SIGMAS) ** 2) - 1.0)
+
+
+@dataclass(frozen=True)
+class DerivativeSteps:
+    """Finite-difference steps, in unconstrained coordinates and in units of start_scale."""
+
+    first: float
+    """Of the first derivative; later ones are as long as it takes to show, within limits:"""
+    shortest: float
+    longest: float
+    one_sided_share: float
+    """Share of these steps in a derivative to one side, which sees curvature, too."""
 
 
 @dataclass(frozen=True)
@@ -38,34 +57,13 @@ class Linearization:
     dr_dz: np.ndarray
     """(S, ticks, components, d) by the unconstrained coordinates of the chosen parameters."""
     dr_dxi: np.ndarray
-    """(S, ticks, components, 2 nv) by the start of the segment, in units of its spread."""
-    uses_observer: bool = False
-    """Whether an observer keeps the states, and there are no starts to find."""
+    """(S, ticks, components, x) by the start of the segment, in units of start_scale."""
+    steps: DerivativeSteps
+    """Those of the estimator."""
 
     def take(self, which: np.ndarray | slice) -> Linearization:
         """Of some segments."""
         return replace(self, r=self.r[which], dr_dz=self.dr_dz[which], dr_dxi=self.dr_dxi[which])
-
-
-START_DAMPINGS = (0.0, 0.03, 1.0, 30.0)
-"""Dampings of the step of a start, tried side by side."""
-
-
-DERIVATIVE_STEP_RANGE = (1e-4, 0.3)
-"""Shortest and longest of the later ones."""
-
-
-OBSERVER_DERIVATIVE_STEP_RANGE = (0.1, 0.3)
-"""The same where an observer follows a robot on its feet: shorter ones see the edges at which a foot touches."""
-
-
-MAX_Z_STEP = 3.0
-"""Step of any coordinate of z."""
-
-
-EDGE_DERIVATIVE_RATIO = 2.0
-"""A derivative that is so many times as long beside the fitted start as at it belongs to an edge, such as a joint that sticks
-or slips: a few pieces with derivatives a thousand times too long would drown what all others say."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class NormalEquations:
 
     def __init__(self, linearization: Linearization, start_weight: np.ndarray):
         S = len(linearization.r)
-        self.linearization, self.uses_observer = linearization, linearization.uses_observer
+        self.linearization = linearization
         self.r, w = linearization.r.reshape(S, -1), robust_weights(linearization.r).reshape(S, -1)
         self._w = w
         self.dr_dz, self.dr_dxi = (J.reshape(S, self.r.shape[1], -1) for J in (linearization.dr_dz, linearization.dr_dxi))
@@ -103,10 +101,8 @@ class NormalEquations:
     def derivative_steps(self, prior: GaussianPrior) -> tuple[np.ndarray, np.ndarray]:
         """How far each number and each start, by itself, may go before it shows, (d,) and (S, 2 nv)."""
         alone = np.diag(self._zz) + np.diag(prior.precision), np.einsum("sii->si", self._xx)
-        z, xi = (
-            np.clip(1.0 / np.sqrt(a), *(OBSERVER_DERIVATIVE_STEP_RANGE if self.uses_observer else DERIVATIVE_STEP_RANGE))
-            for a in alone
-        )
+        limits = self.linearization.steps
+        z, xi = (np.clip(1.0 / np.sqrt(a), limits.shortest, limits.longest) for a in alone)
         return z, xi
 
     def step(self, r: np.ndarray, xi: np.ndarray, prior: GaussianPrior, prior_gradient: np.ndarray, damping: float) -> tuple:
@@ -133,7 +129,7 @@ class NormalEquations:
         gx = (self._weighted_dr_dxi * self.r[..., None]).sum(1) + self._start_weight * xi
         wanted = gx + self._xz @ dz
         diagonal = _diagonals(self._xx)
-        cautions = START_DAMPINGS[:1] if self.uses_observer else START_DAMPINGS
+        cautions = START_DAMPINGS if xi.shape[1] else START_DAMPINGS[:1]
         return np.stack([-np.linalg.solve(self._xx + c * diagonal, wanted[..., None])[..., 0] for c in cautions])
 
     def draw_start_error(self, rng: np.random.Generator) -> np.ndarray:
@@ -141,12 +137,15 @@ class NormalEquations:
         root = np.linalg.cholesky(np.linalg.inv(self._xx))
         return (root @ rng.standard_normal((*root.shape[:2], 1)))[..., 0]
 
-    def information_product(self, a: Linearization, b: Linearization) -> np.ndarray:
-        """Information about z, (d, d), as the product of derivatives that were taken at two points near this one."""
+    def information_product(self, a: Linearization, b: Linearization, filter_edges: bool = True) -> np.ndarray:
+        """Information about z, (d, d), as the product of derivatives that were taken at two points near this one.
+
+        `filter_edges` leaves out segments whose derivatives are far longer there than here.
+        """
         left, right = (
             self._without_start_part(x.dr_dz.reshape(self.dr_dz.shape), x.dr_dxi.reshape(self.dr_dxi.shape)) for x in (a, b)
         )
-        if not self.uses_observer:
+        if filter_edges:
             plain = self._away_from_edges(left) & self._away_from_edges(right)
             left, right = left * plain, right * plain
         both = np.einsum("sn,sni,snj->ij", self._w, left, right, optimize=True)

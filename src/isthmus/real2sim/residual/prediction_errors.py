@@ -9,11 +9,8 @@ import numpy as np
 
 from isthmus.real2sim.prepare.components import Component, Components
 from isthmus.real2sim.prepare.segments import Segments
-from isthmus.real2sim.residual.gauss_newton import gauss_newton
-from isthmus.real2sim.residual.prior import gaussian_prior
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.robot import Robot
-from isthmus.world import Belief
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,10 @@ def squared_errors(
     Starts are looked for in at most so many steps.
     """
     residual = ParameterResidual(robot, segments, sigma, (), threads)
-    nothing, count = gaussian_prior(Belief(robot.space), residual.space), residual.seen.sum(1)
+    count = residual.seen.sum(1)
     found = []
     for e in worlds:
-        xi = np.zeros((len(segments), 0))
-        if not residual.uses_observer:
-            xi = gauss_newton(residual, nothing, np.zeros(0), e, steps=steps)[0].xi
+        xi = residual.estimator.best_starts(residual, e, steps)
         r = residual(e[None], xi[None])[0] * sigma
         found.append(((r**2).sum(1), count))
     return found

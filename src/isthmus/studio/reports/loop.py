@@ -304,10 +304,10 @@ def _certificate_section(history: LoopHistory, path: Path) -> str:
         r = stage["success"]
         bounds = f"{100 * r['low']:.0f} to {100 * r['high']:.0f} %"
         asked = f"{100 * stage['required']:.0f} %"
-        rows.append([stage["stage"], DECISION_WORDS[stage["decision"]], f"{100 * r['rate']:.0f} %", bounds, asked, str(r["n"])])
+        rows.append([stage["name"], DECISION_WORDS[stage["decision"]], f"{100 * r['rate']:.0f} %", bounds, asked, str(r["n"])])
     heads = ["stage", "", "success", "bounds", "required", "trials"]
     verdict = "Passed." if done.exit_code == 0 else "Not passed."
-    where = f" on {done.result.get('on')}" if done.result.get("on") else ""
+    where = f" on {done.result.get('tested_on')}" if done.result.get("tested_on") else ""
     links = f'<p class="quiet">Certificate: {_relative_link(done.call.outputs[0], path)}</p>'
     told = paragraph(f"Protocol {done.result.get('protocol')}{where}, its first stages.")
     return f'<p class="verdict">{verdict}</p>' + told + table(heads, rows, right=(2, 5)) + links
