@@ -10,7 +10,7 @@ from pathlib import Path
 
 from isthmus.learn import runs
 from isthmus.learn.algorithms.algorithm import PPOTrainer
-from isthmus.learn.evaluate.evaluate import Evaluation, evaluate
+from isthmus.learn.evaluate.evaluate import Evaluation, evaluate_actor
 from isthmus.learn.recipes import budget_minutes, recipe
 from isthmus.tasks.catalogue import get_task
 
@@ -28,7 +28,7 @@ class Goal:
 GOALS = {
     "go1/walk": Goal(
         "velocity error < 0.25 m/s, falls < 2 %",
-        lambda e: e.metrics["velocity_error"][0] < 0.25 and e.falls.rate < 0.02,
+        lambda e: e.metrics["velocity_error"].value < 0.25 and e.falls.rate < 0.02,
     ),
     "crazyflie/hover": Goal("success ≥ 90 %", lambda e: e.success.rate >= 0.9),
     "pendulum/swingup": Goal("success ≥ 90 %", lambda e: e.success.rate >= 0.9),
@@ -60,14 +60,14 @@ def learn(task_name: str, seed: int, check_every: float) -> Learnt:
             trainer.iterate()
             last_level = trainer.env.curriculum.index == len(task.levels) - 1
             if reached is None and last_level and trainer.seconds >= next_check:
-                result = evaluate(task, trainer.actor, WORLDS, seed=10_000 + seed)
+                result = evaluate_actor(task, trainer.actor, WORLDS, seed=10_000 + seed)
                 next_check = trainer.seconds + check_every
                 # Asking often finds a lucky moment in the end: other worlds must agree.
-                if goal.met(result) and goal.met(evaluate(task, trainer.actor, WORLDS, seed=30_000 + seed)):
+                if goal.met(result) and goal.met(evaluate_actor(task, trainer.actor, WORLDS, seed=30_000 + seed)):
                     reached, steps = trainer.seconds, trainer.steps
             if trainer.seconds >= limit and (reached is not None or trainer.seconds >= limit * LIMIT):
                 break
-        return Learnt(task_name, seed, reached, steps, evaluate(task, trainer.actor, WORLDS, seed=20_000 + seed))
+        return Learnt(task_name, seed, reached, steps, evaluate_actor(task, trainer.actor, WORLDS, seed=20_000 + seed))
 
 
 def measure(names: list[str] | None, seeds: int) -> list[Learnt]:

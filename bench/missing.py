@@ -323,7 +323,7 @@ def gained(report: dict, kinds: tuple[str, ...]) -> dict[str, tuple[float, float
 
     Policies that go on from one of the prior differ less from that one than policies of two seeds do.
     """
-    (ground,) = report["grounds"].values()
+    (ground,) = report["sets"].values()
     values: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
     for run in ground["runs"]:
         values[run["name"].rsplit("-", 1)[0]].append((run["success"]["rate"], run["means"]["score"]["mean"]))

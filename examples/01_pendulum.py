@@ -6,19 +6,11 @@ python examples/01_pendulum.py
 import tempfile
 from pathlib import Path
 
-from isthmus.learn import runs
-from isthmus.learn.algorithms.algorithm import PPOTrainer
 from isthmus.learn.evaluate.evaluate import evaluate
-from isthmus.learn.recipes import recipe
-from isthmus.learn.train import run_training_loop
-from isthmus.tasks.catalogue import get_task
+from isthmus.learn.train import train
 
-task = get_task("pendulum/swingup")
-plan = runs.RunConfig("pendulum/swingup", steps=400_000, settings=recipe("pendulum/swingup"))
 with tempfile.TemporaryDirectory() as folder:
-    run = runs.create(Path(folder) / "run", plan, task, task.robot.prior)
-    trainer = PPOTrainer(run)
-    run_training_loop(trainer, report=lambda p: None)
-result = evaluate(task, trainer.actor, worlds=100)
+    trained = train("pendulum/swingup", Path(folder) / "run", steps=400_000)
+    result = evaluate(trained.run, worlds=100, seed=0)
 assert result.success.rate > 0.8, "it should have learnt to swing up"
-print(f"success in {100 * result.success.rate:.0f} % of 100 worlds after {trainer.seconds:.0f} s of training")
+print(f"success in {100 * result.success.rate:.0f} % of 100 worlds after {trained.seconds:.0f} s of training")

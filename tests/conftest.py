@@ -92,9 +92,9 @@ def quick(monkeypatch):
     """An evaluation at the end of training takes half a second in a few worlds only."""
     from isthmus.learn.evaluate import evaluate as module
 
-    whole = module.evaluate
-    short = lambda task, *args, **options: whole(replace(task, episode=0.5), *args, **(options | {"worlds": 4}))
-    monkeypatch.setattr(module, "evaluate", short)
+    whole = module.run_episodes
+    short = lambda task, actor, worlds, *args, **options: whole(replace(task, episode=0.5), actor, 4, *args, **options)
+    monkeypatch.setattr(module, "run_episodes", short)
 
 
 @pytest.fixture(scope="session")
@@ -112,10 +112,10 @@ def tiny(tmp_path_factory):
         "student": ["pendulum/swingup", "--method", "student", "--teacher", str(folder / "teacher")],
         "cart": ["cartpole/balance", "--worlds", "8"],
     }
-    whole = module.evaluate
+    whole = module.run_episodes
     with pytest.MonkeyPatch.context() as patch:
-        short = lambda task, *args, **options: whole(replace(task, episode=0.2), *args, **(options | {"worlds": 2}))
-        patch.setattr(module, "evaluate", short)
+        short = lambda task, actor, worlds, *args, **options: whole(replace(task, episode=0.2), actor, 2, *args, **options)
+        patch.setattr(module, "run_episodes", short)
         for name, options in asked.items():
             assert main(["train", *options, *size, "-o", str(folder / name)]) == 0
     return {name: folder / name for name in asked}
@@ -133,8 +133,8 @@ def entries(tiny):
 @pytest.fixture
 def short(monkeypatch):
     """Episodes of a comparison end after 0.3 s."""
-    from isthmus.learn.evaluate import compare, recovery
+    from isthmus.learn.evaluate import paired_results, recovery
 
-    whole, follow = compare.evaluate, recovery.record_trace
-    monkeypatch.setattr(compare, "evaluate", lambda task, *rest: whole(replace(task, episode=0.3), *rest))
+    whole, follow = paired_results.run_episodes, recovery.record_trace
+    monkeypatch.setattr(paired_results, "run_episodes", lambda task, *rest: whole(replace(task, episode=0.3), *rest))
     monkeypatch.setattr(recovery, "record_trace", lambda task, *rest: follow(replace(task, episode=0.3), *rest))

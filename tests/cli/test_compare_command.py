@@ -8,7 +8,7 @@ import pytest
 
 from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
-from isthmus.learn.evaluate import compare, recovery
+from isthmus.learn.evaluate import paired_results, recovery
 from isthmus.learn.evaluate import sweep as sweeping
 from isthmus.learn.evaluate.contenders import load_contenders
 from isthmus.learn.evaluate.statistics import Estimate
@@ -37,15 +37,15 @@ def test_everything_is_in_the_record_and_fits_a_terminal_of_80_columns(capsys, t
     assert code == 0, err
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"compare.json", "compare.png", "sweep.png", "recovery.png"}
     record = json.loads((tmp_path / "out" / "compare.json").read_text())
-    assert list(record["grounds"]) == ["inside", "outside", "nominal", "heavy", "plain", "realities"]
-    assert record["grounds"]["heavy"]["worlds"] + record["grounds"]["plain"]["worlds"] == 5
-    for ground in record["grounds"].values():
+    assert list(record["sets"]) == ["inside", "outside", "nominal", "heavy", "plain", "realities"]
+    assert record["sets"]["heavy"]["worlds"] + record["sets"]["plain"]["worlds"] == 5
+    for ground in record["sets"].values():
         assert [r["name"] for r in ground["runs"]] == ["ppo-0", "ppo-1", "teacher", "student"]
         assert [m["runs"] for m in ground["methods"]] == [2, 1, 1]
         assert set(ground["runs"][0]["success"]) == {"rate", "low", "high", "n"}
         assert {"score", "return", "angle_error", "power"} <= set(ground["runs"][0]["means"])
-        assert ground["recovered"][0]["method"] == "student"
-    assert len(record["sweep"][0]["curves"][0]["success"]) == 3
+        assert ground["gaps_closed"][0]["method"] == "student"
+    assert len(record["sweeps"][0]["curves"][0]["success"]) == 3
     assert record["change"]["at"] == 0.1
     assert len(record["change"]["runs"][0]["curves"]["score"]) == 15
     assert record["hash"]
@@ -84,7 +84,7 @@ def test_what_was_found_is_told_even_if_it_cannot_be_written(capsys, tiny, tmp_p
     told = json.loads(out)
     assert (code, told["exit"], told["files"]) == (2, 2, [])
     assert "the disk is full" in told["error"]
-    assert told["grounds"]["nominal"]["runs"]
+    assert told["sets"]["nominal"]["runs"]
 
 
 def test_a_difference_of_rates_shows_both_ends_of_its_interval():
@@ -112,32 +112,32 @@ def test_every_example_of_the_help_has_a_line_of_its_own(capsys):
         (["ppo-0", "--change", "paylod=1"], "payload"),
         (["ppo-0", "--change", "payload"], "NAME=VALUE"),
         (["ppo-0", "--change", "payload=1e9"], "hard bounds"),
-        (["ppo-0", "--change", "payload=0.1", "--before", "strength=1"], "--change"),
+        (["ppo-0", "--change", "payload=0.1", "--before", "strength=1"], "change does not change"),
         (["ppo-0", "--change", "payload=0.1", "--at", "10"], "episode"),
         (["ppo-0", "--change", "payload=0.1", "--at", "nan"], "episode"),
-        (["ppo-0", "--at", "1"], "--change"),
+        (["ppo-0", "--at", "1"], "go with change"),
         (["ppo-0", "--reality", "empty"], "no reality"),
         (["ppo-0", "--reality", "other"], "one.toml"),
-        (["ppo-0", "--worlds", "0"], "--worlds"),
-        (["ppo-0", "--seed", "-1"], "--seed"),
+        (["ppo-0", "--worlds", "0"], "worlds must"),
+        (["ppo-0", "--seed", "-1"], "seed must"),
         (["ppo-0", "--grounds", "insight"], "inside"),
         (["ppo-0", "--grounds"], "nothing"),
-        (["ppo-0", "--reference", "ppo-1"], "--reference"),
-        (["ppo-0", "--reference", "ppo-0", "--grounds", "inside"], "--reference needs the nominal ground"),
-        (["ppo-0", "--margin", "nan"], "--margin"),
-        (["ppo-0", "--margin", "0.05", "--grounds", "inside"], "--margin needs the nominal ground"),
+        (["ppo-0", "--reference", "ppo-1"], "reference"),
+        (["ppo-0", "--reference", "ppo-0", "--grounds", "inside"], "reference needs the nominal worlds"),
+        (["ppo-0", "--margin", "nan"], "margin must"),
+        (["ppo-0", "--margin", "0.05", "--grounds", "inside"], "margin needs the nominal worlds"),
         (["ppo-0", "--sweep", "payload", "strength", "payload"], "'payload' more than once"),
         (["ppo-0", "--change", "payload=0.1", "payload=0.2"], "'payload' more than once"),
         (["ppo-0", "-o", "/proc/x"], "/proc/x"),
         (["ppo-0", "-o", "empty/../ppo-0/run.json/x"], "run.json"),
         (["ppo-0", "-o", "folder.json"], "folder.json"),
         (["ppo-0", "--belief", "b.json"], "b.json"),
-        ([], "RUN"),
+        ([], "which runs"),
     ],
 )
 def test_bad_input_is_one_sentence_before_anything_is_simulated(capsys, tiny, tmp_path, monkeypatch, options, hint):
     monkeypatch.chdir(tmp_path)
-    for module, name in ((compare, "evaluate"), (recovery, "record_trace")):
+    for module, name in ((paired_results, "run_episodes"), (recovery, "record_trace")):
         monkeypatch.setattr(module, name, lambda *args: pytest.fail("simulated"))
     (tmp_path / "empty").mkdir()
     (tmp_path / "folder.json").mkdir()

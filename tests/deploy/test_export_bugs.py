@@ -98,7 +98,7 @@ def test_a_graph_that_lost_something_is_not_exported(swing, bug, tmp_path, monke
     monkeypatch.setattr(export, "TICKS", 60)
     monkeypatch.setattr(export, "graph_bytes", lambda actor: damaged(swing.onnx, edit))
     with pytest.raises(BadInput, match=f"differs from the policy by .* on {kind} signals"):
-        export.export(swing.run, swing.actor, tmp_path / "a.controller")
+        export.export_actor(swing.run, swing.actor, tmp_path / "a.controller")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -106,8 +106,8 @@ def test_the_whole_graph_is_exported(swing, tmp_path, monkeypatch):
     """The tests above fail for their bug and for nothing else."""
     monkeypatch.setattr(export, "TICKS", 60)
     monkeypatch.setattr(export, "graph_bytes", lambda actor: swing.onnx)
-    checked = export.export(swing.run, swing.actor, tmp_path / "a.controller")
-    assert checked["worst"] <= export.TOLERANCE
+    checked = export.export_actor(swing.run, swing.actor, tmp_path / "a.controller")
+    assert max(checked.largest_difference.values()) <= export.TOLERANCE
     assert OnnxController.load(tmp_path / "a.controller").manifest == swing.manifest
 
 

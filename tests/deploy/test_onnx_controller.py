@@ -69,9 +69,11 @@ def test_a_reset_forgets_everything(exported):
 
 def test_export_checks_a_thousand_ticks_and_every_kind_of_signal(exported):
     assert export_module.TICKS * export_module.WORLDS >= 1000
-    assert exported.checked["checks"].keys() == {"recorded", "extreme", "boundary", "ramp"}
-    assert 0.0 < max(exported.checked["checks"].values()) == exported.checked["worst"] <= TOLERANCE
-    assert exported.checked["hash"] == OnnxController.load(exported.path).hash == content_hash(exported.path.read_bytes())
+    assert exported.checked.largest_difference.keys() == {"recorded", "extreme", "boundary", "ramp"}
+    assert 0.0 < max(exported.checked.largest_difference.values()) <= TOLERANCE
+    assert (
+        exported.checked.controller_hash == OnnxController.load(exported.path).hash == content_hash(exported.path.read_bytes())
+    )
 
 
 def nudge(data: bytes, name: str, by: float) -> bytes:
@@ -97,8 +99,8 @@ def test_last_digits_do_not_add_up_over_ticks(tmp_path, monkeypatch):
     monkeypatch.setattr(export_module, "TICKS", 40)
     nudged = nudge(made.onnx, "net.2.bias", 2e-6)
     monkeypatch.setattr(export_module, "graph_bytes", lambda actor: nudged)
-    checked = export_module.export(made.run, made.actor, tmp_path / "a.controller")
-    assert 1e-6 < checked["checks"]["recorded"] <= TOLERANCE
+    checked = export_module.export_actor(made.run, made.actor, tmp_path / "a.controller")
+    assert 1e-6 < checked.largest_difference["recorded"] <= TOLERANCE
     one, other = (OnnxController(made.manifest, graph) for graph in (made.onnx, nudged))
     quiet = {s.name: np.zeros(s.size, np.float32) for s in made.manifest.signals}
     carried = [export_module._difference(one.tick(quiet), other.tick(quiet)) for _ in range(200)]

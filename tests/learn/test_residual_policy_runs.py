@@ -15,11 +15,11 @@ import torch
 from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
 from isthmus.core.files import content_hash
-from isthmus.learn import checkpoint, methods, runs
-from isthmus.learn.methods import TrainingInputs
+from isthmus.learn import checkpoint, runs, training
 from isthmus.learn.policies.base_controller import read_base
 from isthmus.learn.policies.context import Context
 from isthmus.learn.runs import BaseController, RunConfig
+from isthmus.learn.training import TrainingInputs
 from isthmus.tasks.catalogue import get_task
 from support.paths import DOCS
 from support.short_training import FILE, PENDULUM, SMALL, work
@@ -30,7 +30,9 @@ from support.short_training import FILE, PENDULUM, SMALL, work
 def policy_run(folder: Path, name: str = "pendulum/swingup", **fields) -> Path:
     """A run with a policy that was hardly trained."""
     task = get_task(name)
-    methods.train(folder, RunConfig(name, steps=1, settings=SMALL, **fields), task, task.robot.prior, TrainingInputs(), work(1))
+    training.train(
+        folder, RunConfig(name, steps=1, settings=SMALL, **fields), task, task.robot.prior, TrainingInputs(), work(1)
+    )
     return folder
 
 
@@ -38,7 +40,7 @@ def residual_run(folder: Path, base: Path, name: str = "pendulum/swingup", itera
     task = get_task(name)
     found, weights = read_base(base, task, 0.4)
     plan = RunConfig(name, steps=1, settings=SMALL, base=found)
-    return methods.train(folder, plan, task, task.robot.prior, TrainingInputs(base=weights), work(iterations))
+    return training.train(folder, plan, task, task.robot.prior, TrainingInputs(base=weights), work(iterations))
 
 
 def test_a_run_keeps_its_base_and_trains_on_top_of_it(tmp_path):
@@ -65,7 +67,7 @@ def test_stopped_and_resumed_equals_uninterrupted(tmp_path):
     policy_run(tmp_path / "a")
     whole = residual_run(tmp_path / "whole", tmp_path / "a", iterations=4).arrays()
     residual_run(tmp_path / "parts", tmp_path / "a", iterations=2)
-    again = methods.resume(tmp_path / "parts", 0, 0.0, work(2)).arrays()
+    again = training.resume(tmp_path / "parts", 0, 0.0, work(2)).arrays()
     assert whole.keys() == again.keys()
     for name in whole:
         assert np.array_equal(whole[name], again[name], equal_nan=True), name
@@ -76,7 +78,7 @@ def test_a_run_that_lost_its_base_is_not_resumed(tmp_path):
     residual_run(tmp_path / "b", tmp_path / "a", iterations=0)
     shutil.rmtree(tmp_path / "b" / "checkpoints")
     with pytest.raises(BadInput, match="start again"):
-        methods.resume(tmp_path / "b", 0, 0.0, work(1))
+        training.resume(tmp_path / "b", 0, 0.0, work(1))
 
 
 def test_the_base_of_a_record_is_read_strictly(tmp_path):
@@ -207,13 +209,13 @@ def test_bases_and_options_that_do_not_fit_are_one_sentence(tmp_path, capsys, mo
         (["--base", "a", "--reach", "0"], "above 0 and up to 1"),
         (["--base", "a", "--reach", "1.5"], "above 0 and up to 1"),
         (["--base", "a", "--reach", "nan"], "above 0 and up to 1"),
-        (["--reach", "0.2"], "--reach goes with --base"),
-        (["--base", "a", "--from", "a"], "--base does not go with --from"),
+        (["--reach", "0.2"], "residual_scale goes with base"),
+        (["--base", "a", "--from", "a"], "base does not go with start"),
     ):
         assert main(["train", "pendulum/swingup", "-o", "r", *options]) == 2, options
         err = capsys.readouterr().err
         assert hint in err, options
         assert err.count("\n") == 1, options
     assert main(["train", "-o", "a", "--resume", "--base", "law.toml"]) == 2
-    assert "--base cannot change" in capsys.readouterr().err
+    assert "base cannot change" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before

@@ -19,7 +19,7 @@ from isthmus.deploy.onnx_controller import OnnxController, pack_controller, save
 from isthmus.learn import runs
 from isthmus.learn.policies import export as export_module
 from isthmus.learn.policies.actor import Actor, ActorSpec
-from isthmus.learn.policies.export import export
+from isthmus.learn.policies.export import export_actor
 from isthmus.robots.pendulum import GRAVITY_TORQUE, INERTIA
 from isthmus.tasks.catalogue import get_task
 from support.contracts import arm
@@ -114,7 +114,7 @@ class Exported:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(export_module, "graph_bytes", lambda actor: onnx_bytes or self.onnx)
             patch.setattr(export_module, "TICKS", ticks)
-            return export(run or self.run, self.actor, path)
+            return export_actor(run or self.run, self.actor, path)
 
 
 def trajectory(manifest: Manifest, ticks: int, seed: int = 0, size: float = 1.0):

@@ -6,9 +6,9 @@ import math
 
 from isthmus.cli import render
 from isthmus.core.statistics import Rate
-from isthmus.learn.evaluate.compare import ENERGY_METRICS, MethodResult, NominalLoss, RunResult, metric_label
-from isthmus.learn.evaluate.comparison_report import Comparison, describe_change
+from isthmus.learn.evaluate.compare import Comparison, describe_change
 from isthmus.learn.evaluate.contenders import Contender
+from isthmus.learn.evaluate.paired_results import ENERGY_METRICS, MethodResult, NominalLoss, RunResult, metric_label
 from isthmus.learn.evaluate.recovery import RECOVERED_FRACTION, Recovery
 from isthmus.learn.evaluate.statistics import Estimate, GapClosed
 from isthmus.learn.evaluate.sweep import Sweep

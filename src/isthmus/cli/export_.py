@@ -13,7 +13,6 @@ import tyro
 
 from isthmus.cli import render
 from isthmus.core.errors import BadInput
-from isthmus.core.files import check_writable
 
 
 @dataclass(frozen=True)
@@ -29,18 +28,16 @@ class Args:
 def run(args: Args) -> int:
     if args.out == Path():
         raise BadInput("say where the controller goes: -o FILE.")
-    from isthmus.learn import runs
     from isthmus.learn.policies.export import export
 
-    found = runs.load(args.run)
-    check_writable(args.out)
     with render.progress_bar("exporting") as bar:
-        checked = export(found, runs.load_actor(found), args.out, bar.update)
+        result = export(args.run, args.out, progress=bar.update)
     if args.json:
-        render.emit({"controller": str(args.out), "run": str(args.run), "run_hash": found.record["hash"], **checked})
-    else:
-        render.print_line(f"{args.out}: {checked['bytes'] / 1e3:.0f} kB, hash {checked['hash'][:12]}")
-        render.out.print(f"{checked['ticks']} ticks against training: largest difference {checked['checks']['recorded']:.1e}")
-        rest = ", ".join(f"{kind} {worst:.1e}" for kind, worst in checked["checks"].items() if kind != "recorded")
-        render.out.print(f"other signals: {rest}")
+        render.emit(result.to_dict())
+        return 0
+    worst = result.largest_difference
+    render.print_line(f"{args.out}: {result.bytes / 1e3:.0f} kB, hash {result.controller_hash[:12]}")
+    render.out.print(f"{result.ticks} ticks against training: largest difference {worst['recorded']:.1e}")
+    rest = ", ".join(f"{kind} {difference:.1e}" for kind, difference in worst.items() if kind != "recorded")
+    render.out.print(f"other signals: {rest}")
     return 0

@@ -27,7 +27,7 @@ def run(args: Args) -> int:
 
 
 def _list_all(args: Args) -> int:
-    from isthmus.learn.methods import METHODS
+    from isthmus.learn.training import METHODS
     from isthmus.robots import ROBOTS
     from isthmus.sim.reality.hidden import FAMILIES
     from isthmus.tasks.catalogue import TASKS

@@ -227,6 +227,11 @@ def load(folder: Path) -> Run:
     return Run(folder, plan, _with_unit(folder, plan, task), belief, record)
 
 
+def as_run(run: Run | Path | str) -> Run:
+    """The run itself, or the one in a folder."""
+    return run if isinstance(run, Run) else load(Path(run))
+
+
 def _with_unit(folder: Path, config: RunConfig, task: Task) -> Task:
     """The task with the very robot that the run trains on."""
     if not config.unit:

@@ -1,109 +1,148 @@
-"""The loop around every method: it can be stopped at any moment and goes on as if it never had been."""
+"""Train a policy over thousands of worlds, and evaluate it."""
 
 from __future__ import annotations
 
-import json
-import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
-from isthmus.core.errors import Interrupted
-from isthmus.core.files import atomic_write
+from isthmus.core.errors import BadInput
+from isthmus.core.progress import Progress, silent, sub_progress
+from isthmus.core.results import Result
+from isthmus.learn import run_samplers, runs, training
 from isthmus.learn.algorithms.algorithm import Trainer
+from isthmus.learn.evaluate.evaluate import Evaluation, evaluate_actor
+from isthmus.learn.run_plan import TrainOptions, plan_run
+from isthmus.learn.runs import Run
+from isthmus.learn.training_loop import TrainingProgress, run_training_loop
+from isthmus.tasks.samplers.adr import ParameterRangeReached
+from isthmus.tasks.task import Task
+
+if TYPE_CHECKING:
+    from isthmus.robots.dynamics import DynamicsSource
+
+EVALUATION_WORLDS = 200
+EVALUATION_PROGRESS = 0.97
+"""Where the bar stands when training ends and the evaluation begins."""
 
 
 @dataclass(frozen=True)
-class TrainingProgress:
-    """Where training stands after an iteration."""
-
-    iteration: int
+class TrainResult(Result, kind="train"):
+    run: str
+    """Folder of the run."""
+    run_hash: str
+    belief_hash: str
+    task: str
+    method: str
     steps: int
+    """Control ticks over all worlds."""
     seconds: float
-    fraction: float
-    """Of the budget, 0 to 1."""
+    """Training time, s; the evaluation is not counted."""
     level: str
-    metrics: dict[str, float]
+    """Level of the curriculum that was reached."""
+    evaluation: Evaluation
+    """In fresh worlds of the run's belief."""
+    reached_ranges: tuple[ParameterRangeReached, ...] = ()
+    """Ranges that automatic randomization (adr) reached, widest first."""
 
 
-def run_training_loop(trainer: Trainer, report: Callable[[TrainingProgress], None], save_every: float = 15.0) -> None:
-    """Run to the end of the plan's budget, with a checkpoint every `save_every` seconds.
+def train(
+    task: str | Task,
+    out: Path | str,
+    *,
+    method: str = "ppo",
+    dynamics: DynamicsSource | None = None,
+    width: float = 1.0,
+    teacher: Run | Path | str | None = None,
+    memory: Literal["convolution", "recurrent"] = "recurrent",
+    history: float = 1.0,
+    update_ticks: int = 1,
+    base: Path | str | None = None,
+    residual_scale: float = 0.5,
+    start: Run | Path | str | None = None,
+    max_kl: float = 0.05,
+    blind_critic: bool = False,
+    adr: bool = False,
+    revisit_fraction: float = 0.0,
+    failures: Sequence[Path | str] = (),
+    worlds: int = 0,
+    minutes: float = 0.0,
+    steps: int = 0,
+    seed: int = 0,
+    save_every: float = 15.0,
+    resume: bool = False,
+    progress: Progress = silent,
+) -> TrainResult:
+    """Train a policy for a task into the folder `out`, or go on with the run in it, and evaluate it in 200 fresh worlds.
 
-    Ctrl-C stops after the current iteration with everything saved.
+    method            ppo, teacher, student or rma
+    dynamics          worlds: a belief or a twin, loaded or as a file; by default the robot's prior
+    width             scale factor of the ranges around nominal (1 = as given, 0 = the nominal world alone)
+    teacher           run that a student or rma imitates; rma trains its own without one
+    memory, history   how a student or rma looks back: recurrent, or a convolution over `history` seconds
+    update_ticks      ticks from one estimate of the world to the next
+    base              controller that the policy corrects: a run folder, or a TOML file with a linear law
+    residual_scale    with base, part of the task's action scale that the correction may use, above 0 and up to 1
+    start             run to fine-tune, within max_kl nats per action (0: no bound)
+    blind_critic      the critic sees only what the policy observes
+    adr               begin near nominal and widen each parameter's range as far as the policy copes
+    revisit_fraction  share of episodes in worlds where the policy failed before; 0.3 if only `failures` are given
+    failures          files with worlds known to fail: beliefs, twins, recordings that know their e
+    minutes, steps    budget; without either the task's own. A resumed run may get a new one
+    save_every        seconds between checkpoints
+    resume            go on with the run in `out`, bit for bit as if never stopped
     """
-    run, plan = trainer.run, trainer.run.config
-    with _metrics_log(run.folder, trainer.iteration) as log, _stop_requests() as stopped:
-        last_save = time.perf_counter()
-        if trainer.iteration == 0:
-            trainer.save()
-        while _budget_fraction(plan, trainer) < 1.0:
-            metrics = trainer.iterate()
-            log(trainer, metrics)
-            fraction = _budget_fraction(plan, trainer)
-            level = trainer.env.curriculum.level.name
-            report(TrainingProgress(trainer.iteration, trainer.steps, trainer.seconds, fraction, level, metrics))
-            if stopped() or fraction >= 1.0 or time.perf_counter() - last_save > save_every:
-                trainer.save()
-                last_save = time.perf_counter()
-            if stopped() and fraction < 1.0:
-                raise Interrupted(f"stopped at iteration {trainer.iteration}; go on with --resume.")
+    out = Path(out)
+    options = TrainOptions(
+        *(method, dynamics, width, teacher, memory, history, update_ticks, base, residual_scale, start, max_kl),
+        *(blind_critic, adr, revisit_fraction, tuple(failures), worlds, minutes, steps, seed),
+    )
+    if not 0 <= save_every < math.inf:
+        raise BadInput("save_every must be a finite number, not negative.")
+
+    def training_loop(trainer: Trainer) -> None:
+        run_training_loop(trainer, lambda p: progress(EVALUATION_PROGRESS * p.fraction, _note(trainer, p)), save_every)
+
+    if resume:
+        options.check_resume()
+        _check_task(task, out)
+        trainer = training.resume(out, steps, minutes, training_loop)
+    else:
+        trainer = training.train(out, *plan_run(task, options), training_loop)
+    run, evaluation_progress = trainer.run, sub_progress(progress, EVALUATION_PROGRESS, 1.0)
+    evaluation = evaluate_actor(
+        run.task,
+        trainer.actor.eval(),
+        EVALUATION_WORLDS,
+        run.config.seed + 1,
+        run.belief,
+        lambda fraction, note="", /: evaluation_progress(fraction, "evaluating"),
+    )
+    return TrainResult(
+        run=str(out),
+        run_hash=run.record["hash"],
+        belief_hash=run.belief.hash,
+        task=run.config.task,
+        method=run.config.method,
+        steps=trainer.steps,
+        seconds=trainer.seconds,
+        level=trainer.env.curriculum.level.name,
+        evaluation=replace(evaluation, run=str(out), inputs={"run": run.record["hash"], "belief": run.belief.hash}),
+        reached_ranges=tuple(run_samplers.reached_ranges(trainer)),
+    )
 
 
-def _budget_fraction(config: Any, trainer: Trainer) -> float:
-    """How much of the budget is used, 0 to 1."""
-    parts = []
-    if config.steps:
-        parts.append(trainer.steps / config.steps)
-    if config.minutes:
-        parts.append(trainer.seconds / (60 * config.minutes))
-    return min(max(parts), 1.0) if parts else 1.0
+def _note(trainer: Trainer, p: TrainingProgress) -> str:
+    """Method, level, score and speed in a few words."""
+    score, method = p.metrics.get("episode/score"), trainer.run.config.method
+    parts = [*([] if method == "ppo" else [method]), f"[{p.level}]", *([] if score is None else [f"score {score:.2f}"])]
+    return " ".join(parts) + f", {p.metrics['time/steps_per_second'] / 1e3:.1f}k ticks/s"
 
 
-@contextmanager
-def _stop_requests() -> Iterator[Callable[[], bool]]:
-    """Turn Ctrl-C and termination into a request that the loop reads between iterations."""
-    asked: list[int] = []
-    before = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, lambda n, _: asked.append(n))
-    except ValueError:
-        pass  # Not the main thread: whoever runs us decides about signals.
-    try:
-        yield lambda: bool(asked)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _metrics_log(folder: Path, iteration: int) -> Iterator[Callable[[Trainer, dict[str, float]], None]]:
-    """Curves as text and for TensorBoard; rows after the checkpoint that we go on from are dropped."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    rows = folder / "metrics.jsonl"
-    kept: list[str] = []
-    if rows.exists():
-        for line in rows.read_text().splitlines():
-            try:
-                if json.loads(line)["iteration"] <= iteration:
-                    kept.append(line)
-            except (ValueError, KeyError, TypeError):
-                continue
-        atomic_write(rows, "".join(f"{line}\n" for line in kept).encode())
-    writer = SummaryWriter(str(folder / "events"), purge_step=iteration + 1, flush_secs=10)
-    with rows.open("a", buffering=1) as file:
-
-        def log(trainer: Trainer, metrics: dict[str, float]) -> None:
-            row = {"iteration": trainer.iteration, "steps": trainer.steps, "seconds": round(trainer.seconds, 3)} | metrics
-            file.write(json.dumps(row) + "\n")
-            for name, value in metrics.items():
-                writer.add_scalar(name if "/" in name else f"train/{name}", value, trainer.iteration)
-
-        try:
-            yield log
-        finally:
-            writer.close()
+def _check_task(task: str | Task, out: Path) -> None:
+    """Raise BadInput unless the run in the folder is one of the task, where one is named."""
+    name, trained = task if isinstance(task, str) else task.name, runs.load(out).config.task
+    if name and name != trained:
+        raise BadInput(f"{out} is a run of {trained}, not of {name}.")

@@ -217,24 +217,24 @@ def test_an_altered_run_is_not_taken(family, tmp_path):
 
 
 def test_an_evaluation_lists_its_episodes(tmp_path, capsys):
-    from isthmus.cli.evaluation_episodes import write_episodes
     from isthmus.learn import runs
-    from isthmus.learn.evaluate.evaluate import evaluate
+    from isthmus.learn.evaluate.evaluate import write_episodes
+    from isthmus.learn.evaluate.rollout import run_episodes
     from isthmus.learn.policies.actor import Actor
     from isthmus.tasks.catalogue import get_task
 
     task = get_task("pendulum/swingup")
     run = runs.create(tmp_path / "run", runs.RunConfig(task.name), task, task.robot.prior)
-    result = evaluate(replace(task, episode=0.2), Actor(run.config.actor_spec(task)), 6, 5, run.belief)
-    write_episodes(tmp_path / "a.parquet", run, task, result.episodes, 5, ["inside"], belief=run.belief.hash)
+    rows = run_episodes(replace(task, episode=0.2), Actor(run.config.actor_spec(task)), 6, 5, run.belief)
+    write_episodes(tmp_path / "a.parquet", run, task, rows, 5, ["inside"], belief=run.belief.hash)
     store = Store(tmp_path / "store")
     store.add([tmp_path / "a.parquet", tmp_path / "run"])
     n, score, tags = one(store, "select count(*), avg(score), any_value(tags) from episodes where task = 'pendulum/swingup'")
     assert (n, tags) == (6, ["inside"])
-    assert score == pytest.approx(result.score)
+    assert score == pytest.approx(rows["score"].mean())
     name = task.robot.space.names[0]
     found = store.query(f"select e['{name}'] from episodes order by world").rows
-    np.testing.assert_array_equal(np.array(found)[:, 0], result.episodes["e"][:, 0])
+    np.testing.assert_array_equal(np.array(found)[:, 0], rows["e"][:, 0])
     code, told = call(capsys, "data", "trace", str(tmp_path / "run"), "--store", str(tmp_path / "store"))
     assert code == 0
     assert ("list", "run", "run") in links(told)

@@ -15,7 +15,7 @@ from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
 from isthmus.data.mcap.reader import read_episode
 from isthmus.deploy.onnx_controller import OnnxController
-from isthmus.learn import checkpoint, methods, runs
+from isthmus.learn import checkpoint, runs, training
 from isthmus.learn.algorithms.algorithm import PPOTrainer
 from isthmus.learn.algorithms.distillation import DistillationTrainer, teacher_latent
 from isthmus.learn.algorithms.ppo import PPOConfig
@@ -122,7 +122,7 @@ def test_stopped_and_resumed_equals_never_stopped(tmp_path, kind):
     made = distiller(tmp_path, "cartpole/balance", "student", kind)
     made.learn()
     made.save()
-    again = methods.make_trainer(runs.load(tmp_path))
+    again = training.make_trainer(runs.load(tmp_path))
     again.restore(checkpoint.newest(tmp_path))
     for _ in range(2):
         first, second = made.learn()[0], again.learn()[0]
@@ -174,19 +174,19 @@ def test_rma_trains_its_own_teacher_first(tmp_path, quick):
     ("options", "says"),
     [
         (["pendulum/swingup", "--method", "student", "--teacher", "TEACHER"], "was trained for cartpole, not for pendulum"),
-        (["cartpole/balance", "--method", "student"], "a student needs a teacher: give --teacher RUN"),
-        (["cartpole/balance", "--teacher", "TEACHER"], "--teacher goes with --method student or rma, not with ppo"),
+        (["cartpole/balance", "--method", "student"], "a student needs a teacher: give the run of one"),
+        (["cartpole/balance", "--teacher", "TEACHER"], "teacher goes with method student or rma, not with ppo"),
         (
             ["cartpole/balance", "--method", "rma", "--memory", "convolution", "--history", "99"],
             "longer than the link can give",
         ),
         (["cartpole/balance", "--method", "studnet"], "student"),
-        (["cartpole/balance", "--history", "3"], "--history goes with --method student or rma, which look back; ppo does not"),
+        (["cartpole/balance", "--history", "3"], "history goes with method student or rma, which look back; ppo does not"),
         (
             ["cartpole/balance", "--method", "rma", "--history", "99"],
-            "goes with --memory convolution",
+            "goes with memory convolution",
         ),
-        (["cartpole/balance", "--adr", "--width", "2"], "--adr finds its own ranges"),
+        (["cartpole/balance", "--adr", "--width", "2"], "adr finds its own ranges"),
         (["cartpole/balance", "--method", "student", "--teacher", "NOWHERE"], "is not a run"),
     ],
 )
@@ -253,4 +253,4 @@ def test_a_teacher_of_another_space_is_refused(taught):
     space = replace(task.robot.space, params=task.robot.space.params[:-1])
     other = replace(task, robot=replace(task.robot, space=space))
     with pytest.raises(BadInput, match="another Space of cartpole"):
-        methods.check_teacher(runs.load(taught), other)
+        training.check_teacher(runs.load(taught), other)

@@ -13,18 +13,18 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 from isthmus.cli.main import main
 from isthmus.core.errors import BadInput
-from isthmus.learn import checkpoint, methods, runs
+from isthmus.learn import checkpoint, runs, training
 from isthmus.learn.algorithms import finetune
 from isthmus.learn.algorithms.algorithm import PPOTrainer
 from isthmus.learn.algorithms.distillation import DistillationTrainer
 from isthmus.learn.algorithms.finetune import FineTuneTrainer, finetune_config
 from isthmus.learn.algorithms.kl import KLBound
 from isthmus.learn.algorithms.ppo import PPOConfig
-from isthmus.learn.methods import TrainingInputs
 from isthmus.learn.policies.actor import Actor
 from isthmus.learn.policies.base_controller import read_base
 from isthmus.learn.policies.context import Context
 from isthmus.learn.runs import Run, RunConfig
+from isthmus.learn.training import TrainingInputs
 from isthmus.tasks.catalogue import get_task
 from isthmus.world import Belief
 from support.short_training import SMALL, work
@@ -37,7 +37,7 @@ FINDS_OUT = replace(TOLD, source="recurrent")
 def trained(folder: Path, name: str = NAME, settings: PPOConfig = SMALL, **fields) -> Run:
     """A run that was hardly trained."""
     task = get_task(name)
-    methods.train(
+    training.train(
         folder, RunConfig(name, steps=1, settings=settings, **fields), task, task.robot.prior, TrainingInputs(), work(2)
     )
     return runs.load(folder)
@@ -47,7 +47,7 @@ def student_run(folder: Path) -> Run:
     """A policy that finds out, as distillation begins with it."""
     teacher = trained(folder.with_name("teacher"), method="teacher", context=TOLD)
     plan = RunConfig(NAME, "student", steps=1, settings=SMALL, context=FINDS_OUT)
-    methods.train(folder, plan, teacher.task, teacher.belief, TrainingInputs(teacher), work(1))
+    training.train(folder, plan, teacher.task, teacher.belief, TrainingInputs(teacher), work(1))
     return runs.load(folder)
 
 
@@ -150,15 +150,15 @@ def test_what_finds_out_about_the_world_stays_as_it_is(tmp_path, monkeypatch):
     start = student_run(tmp_path / "s")
     task = start.task
     plan = replace(finetune_config(start, task, 0.0), steps=1)
-    tuner = methods.train(tmp_path / "f", plan, task, task.robot.prior, TrainingInputs(initial_run=start), work(3))
+    tuner = training.train(tmp_path / "f", plan, task, task.robot.prior, TrainingInputs(initial_run=start), work(3))
     before = state(runs.load_actor(start))
     moved = changed(before, tuner.actor)
     assert any(name.startswith("net.") for name in moved)
     assert not {name for name in moved if name.startswith(("estimator", "normalize"))}
     run = runs.load(tmp_path / "f")
     assert (run.config.method, run.config.context) == ("student", start.config.context)
-    assert isinstance(methods.make_trainer(run), FineTuneTrainer)
-    assert isinstance(methods.make_trainer(start), DistillationTrainer)
+    assert isinstance(training.make_trainer(run), FineTuneTrainer)
+    assert isinstance(training.make_trainer(start), DistillationTrainer)
     assert not changed(state(tuner.actor), runs.load_actor(run))
 
 
@@ -233,20 +233,20 @@ def test_stopped_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
     monkeypatch.setattr(finetune, "finetune_settings", lambda settings: replace(settings, learning_rate=0.03))
     start = trained(tmp_path / "a")
     plan = replace(finetune_config(start, start.task, 1e-3), steps=1)
-    begin = lambda name, k: methods.train(
+    begin = lambda name, k: training.train(
         tmp_path / name, plan, start.task, start.belief, TrainingInputs(initial_run=start), work(k)
     )
     whole = begin("whole", 5).arrays()
     begin("parts", 2)
     shutil.rmtree(tmp_path / "a")
-    again = methods.resume(tmp_path / "parts", 0, 0.0, work(3)).arrays()
+    again = training.resume(tmp_path / "parts", 0, 0.0, work(3)).arrays()
     assert whole["carried.kl_weight"] != 1
     assert whole.keys() == again.keys()
     for name in whole:
         assert np.array_equal(whole[name], again[name], equal_nan=True), name
     shutil.rmtree(tmp_path / "parts" / "checkpoints")
     with pytest.raises(BadInput, match="start again"):
-        methods.resume(tmp_path / "parts", 0, 0.0, work(1))
+        training.resume(tmp_path / "parts", 0, 0.0, work(1))
 
 
 def test_a_residual_is_fine_tuned_with_its_base(tmp_path, monkeypatch):
@@ -254,7 +254,7 @@ def test_a_residual_is_fine_tuned_with_its_base(tmp_path, monkeypatch):
     trained(tmp_path / "a")
     base, weights = read_base(tmp_path / "a", get_task(NAME), 0.5)
     task = get_task(NAME)
-    methods.train(
+    training.train(
         tmp_path / "r",
         RunConfig(NAME, steps=1, settings=SMALL, base=base),
         task,
@@ -371,22 +371,22 @@ def test_runs_and_options_that_do_not_fit_are_one_sentence(tmp_path, capsys, mon
     for options, hint in (
         (["--from", "absent"], "absent is not a run"),
         (["--from", "cart"], "for cartpole, not for pendulum"),
-        (["--from", "a", "--teacher", "a"], "--teacher does not go with --from"),
-        (["--from", "a", "--method", "rma"], "--method does not go with --from"),
+        (["--from", "a", "--teacher", "a"], "teacher does not go with start"),
+        (["--from", "a", "--method", "rma"], "method does not go with start"),
         (["--from", "s", "--method", "teacher"], "s cannot go on as a teacher"),
-        (["--from", "a", "--history", "2"], "--history does not go with --from"),
-        (["--from", "a", "--blind-critic"], "--blind-critic does not go with --from"),
-        (["--from", "a", "--kl", "-1"], "--kl must be a finite number"),
-        (["--from", "a", "--kl", "nan"], "--kl must be a finite number"),
-        (["--kl", "0.1"], "--kl goes with --from"),
-        (["--method", "teacher", "--blind-critic"], "--blind-critic goes with --method ppo"),
+        (["--from", "a", "--history", "2"], "history does not go with start"),
+        (["--from", "a", "--blind-critic"], "blind_critic does not go with start"),
+        (["--from", "a", "--kl", "-1"], "max_kl must be a finite number"),
+        (["--from", "a", "--kl", "nan"], "max_kl must be a finite number"),
+        (["--kl", "0.1"], "max_kl goes with start"),
+        (["--method", "teacher", "--blind-critic"], "blind_critic goes with method ppo"),
     ):
         assert main(["train", NAME, "-o", "r", *options]) == 2, options
         err = capsys.readouterr().err
         assert hint in err, options
         assert err.count("\n") == 1, options
     assert main(["train", "-o", "a", "--resume", "--from", "a"]) == 2
-    assert "--from cannot change" in capsys.readouterr().err
+    assert "start cannot change" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from isthmus.core.errors import BadInput
-from isthmus.learn.evaluate import compare
+from isthmus.learn.evaluate import paired_results
 from isthmus.learn.evaluate import sweep as sweeping
 from isthmus.learn.evaluate.contenders import Contender, load_contenders, methods_from_names, short_names
 from isthmus.learn.evaluate.world_sets import covered_fraction, covered_range, parametric_world_sets, sample_outside
@@ -71,14 +71,14 @@ def test_a_twin_brings_its_motors_and_no_run_does(capsys, tiny, short, tmp_path)
     ):
         code, out, err = call(capsys, "compare", *runs, "--worlds", "5", "--grounds", "inside", *more, "--json")
         assert code == 0, err
-        found.append(json.loads(out)["grounds"]["inside"]["runs"][-1]["means"]["return"]["mean"])
+        found.append(json.loads(out)["sets"]["inside"]["runs"][-1]["means"]["return"]["mean"])
     assert found[0] == found[1] != found[2]
 
 
 def test_episodes_need_a_ground_and_a_place(capsys, tiny, tmp_path):
     (tmp_path / "file").write_text("")
     for options, why in (
-        (["--grounds", "--sweep", "payload", "--episodes", tmp_path / "lists"], "give --grounds or --reality"),
+        (["--grounds", "--sweep", "payload", "--episodes", tmp_path / "lists"], "give sets or a reality"),
         (["--episodes", tmp_path / "file"], "cannot write"),
     ):
         code, _, err = call(capsys, "compare", tiny["ppo-0"], "--worlds", "2", *options)
@@ -89,25 +89,25 @@ def test_episodes_need_a_ground_and_a_place(capsys, tiny, tmp_path):
 def test_falls_are_counted_by_method(capsys, tiny, short):
     code, out, _ = call(capsys, "compare", tiny["ppo-0"], "--worlds", "5", "--grounds", "inside", "--json")
     assert code == 0
-    method = json.loads(out)["grounds"]["inside"]["methods"][0]
+    method = json.loads(out)["sets"]["inside"]["methods"][0]
     assert set(method["failed"]) == {"rate", "low", "high", "n"}
 
 
 def test_a_run_compared_with_itself_differs_by_exactly_nothing(capsys, tiny, short):
     code, out, err = call(capsys, "compare", tiny["ppo-0"], tiny["ppo-0"], "--worlds", "5", "--grounds", "inside", "--json")
     assert code == 0, err
-    first, again = json.loads(out)["grounds"]["inside"]["runs"]
+    first, again = json.loads(out)["sets"]["inside"]["runs"]
     assert first["name"] != again["name"]
     assert first["means"] == again["means"]
     for name in ("score", "return", "power"):
-        assert again["against_first"][name] == {"mean": 0.0, "low": 0.0, "high": 0.0}
-    assert again["against_first"]["success"]["mean"] == 0.0
+        assert again["difference"][name] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+    assert again["difference"]["success"]["mean"] == 0.0
 
 
 def test_all_runs_of_a_comparison_end_in_the_same_e(entries, short):
     task = get_task(PENDULUM)
     found, _ = parametric_world_sets(("inside", "outside", "nominal"), task.robot.prior, 5, 1)
-    for tables in compare.evaluate_contenders(task, entries, found, lambda f, note: None).values():
+    for tables in paired_results.evaluate_contenders(task, entries, found, lambda f, note: None).values():
         for rows in tables[1:]:
             assert np.array_equal(rows["e"], tables[0]["e"])
             assert not np.array_equal(rows["return"], tables[0]["return"])
@@ -131,7 +131,7 @@ def test_worlds_outside_have_one_or_two_numbers_beyond_the_belief_and_all_within
 # Methods and timidity ----------------------------------------------------------------------------------------------------
 
 
-def table(scores, returns=None) -> compare.EpisodeTable:
+def table(scores, returns=None) -> paired_results.EpisodeTable:
     scores = np.asarray(scores, dtype=float)
     zeros = {name: np.zeros(len(scores)) for name in get_task(PENDULUM).metrics}
     own = {"score": scores, "return": scores if returns is None else np.asarray(returns, dtype=float)}
@@ -143,13 +143,13 @@ def test_seeds_of_one_method_are_taken_together(entries):
     rng = np.random.default_rng(2)
     worlds = rng.uniform(0.2, 0.8, 30)
     tables = [table(worlds + gain) for gain in (0.0, 0.002, 0.201, 0.161)]
-    ppo, teacher, student = compare.method_results(get_task(PENDULUM), entries, tables)
+    ppo, teacher, student = paired_results.method_results(get_task(PENDULUM), entries, tables)
     assert ppo.runs == 2
     assert ppo.means["score"].mean == pytest.approx(worlds.mean() + 0.001)
     assert ppo.spread["score"] == pytest.approx(0.002 / np.sqrt(2))
     assert np.isnan(teacher.spread["score"])
     assert student.difference["score"].mean == pytest.approx(0.16)
-    ((method, start, goal, found),) = compare.gaps_closed(entries, tables)
+    ((method, start, goal, found),) = paired_results.gaps_closed(entries, tables)
     assert (method, start, goal) == ("student", "ppo", "teacher")
     assert found.gap.mean == pytest.approx(0.2)
     assert found.fraction.mean == pytest.approx(0.8)
@@ -161,14 +161,14 @@ def test_what_is_recovered_is_told_against_the_ppo_that_is_most_like_the_teacher
     nominal = replace(entries[0].run, belief=entries[0].run.belief.nominal())
     four = [replace(entries[0], run=nominal, method="ppo, range 0 %"), *entries[1:]]
     worlds = np.linspace(0.2, 0.8, 30)
-    ((_, start, _, found),) = compare.gaps_closed(four, [table(worlds + gain) for gain in (-0.5, 0.0, 0.2, 0.05)])
+    ((_, start, _, found),) = paired_results.gaps_closed(four, [table(worlds + gain) for gain in (-0.5, 0.0, 0.2, 0.05)])
     assert start == "ppo"
     assert found.fraction.mean == pytest.approx(0.25)
 
 
 def test_a_method_that_always_succeeds_is_not_certain_to(entries):
     good = [table(np.full(20, 0.9))] * 4
-    for group in compare.method_results(get_task(PENDULUM), entries, good):
+    for group in paired_results.method_results(get_task(PENDULUM), entries, good):
         assert group.success.rate == 1.0
         assert group.success.low < 0.9
 
@@ -187,7 +187,7 @@ def test_realities_count_once_each_however_many_episodes_they_have():
     rows = [
         {"score": np.array([a, a]), "success": np.array([True, False]), "failed": np.array([False, True])} for a in (0.2, 0.6)
     ]
-    whole = compare._pool_realities(rows)
+    whole = paired_results._pool_realities(rows)
     assert whole["score"].tolist() == [0.2, 0.6]
     assert len(whole["success"]) == len(whole["failed"]) == 4
 
@@ -258,7 +258,7 @@ def test_a_run_that_did_not_note_its_parent_finds_it_among_the_others(tiny):
 def test_a_fine_tuned_run_notes_what_was_asked_of_the_one_before(tiny, tmp_path):
     from isthmus.learn import runs
     from isthmus.learn.algorithms.finetune import finetune_config
-    from isthmus.learn.methods import TrainingInputs, train
+    from isthmus.learn.training import TrainingInputs, train
 
     start = runs.load(tiny["ppo-1"])
     plan = replace(finetune_config(start, start.task, 0.1), steps=100)
@@ -308,7 +308,7 @@ def test_a_loss_in_the_nominal_world_is_told_with_its_reason(entries):
     best = rng.uniform(0.7, 0.9, 40)
     narrow, wide = ranged(entries[0], "narrow", 0.2), ranged(entries[1], "wide", 1.0, seed=7)
     four = [narrow, wide, *entries[2:]]
-    found = compare.nominal_losses(
+    found = paired_results.nominal_losses(
         four, [table(best), table(best - 0.08), table(best - 0.01), table(best - rng.uniform(-3, 3.4, 40))], 0.05
     )
     assert [t.reference for t in found] == ["narrow"] * 3
@@ -321,7 +321,7 @@ def test_a_loss_in_the_nominal_world_is_told_with_its_reason(entries):
         f"{100 * covered_fraction(narrow.training_belief):.0f} %" in told
     )
     assert "timid" in told
-    held = compare.nominal_losses(four[:2], [table(best), table(best - 0.08)], 0.05, reference="wide")
+    held = paired_results.nominal_losses(four[:2], [table(best), table(best - 0.08)], 0.05, reference="wide")
     assert held[0].loss.mean == pytest.approx(-0.08)
 
 
@@ -329,8 +329,8 @@ def test_wide_ranges_are_the_cause_only_if_nothing_else_differs(entries):
     best = np.linspace(0.7, 0.9, 40)
     narrow = ranged(entries[0], "narrow", 0.2)
 
-    def told(other: Contender) -> compare.NominalLoss:
-        return compare.nominal_losses([narrow, other], [table(best), table(best - 0.08)], 0.05)[0]
+    def told(other: Contender) -> paired_results.NominalLoss:
+        return paired_results.nominal_losses([narrow, other], [table(best), table(best - 0.08)], 0.05)[0]
 
     assert told(ranged(entries[0], "wide", 1.0, seed=4, adr=True)).caused_by_wide_ranges
     for other in (
@@ -349,12 +349,12 @@ def test_one_lucky_seed_makes_no_reference(entries):
     worlds = rng.uniform(-0.05, 0.05, 40)
     lucky = [ranged(entries[0], "lucky", 0.2), ranged(entries[1], "lucky", 0.2)]
     steady = [ranged(entries[0], "steady", 1.0), ranged(entries[1], "steady", 1.0)]
-    (found,) = compare.nominal_losses([*lucky, *steady], [table(worlds + m) for m in (0.95, 0.55, 0.8, 0.81)], 0.05)
+    (found,) = paired_results.nominal_losses([*lucky, *steady], [table(worlds + m) for m in (0.95, 0.55, 0.8, 0.81)], 0.05)
     assert (found.method, found.reference, found.uncertainty_over) == ("lucky", "steady", "worlds and seeds")
     assert found.loss.mean == pytest.approx(0.055)
     # Two seeds that are 0.4 apart leave everything open.
     assert not found.significant
-    alone = compare.nominal_losses([lucky[0], *steady], [table(worlds + m) for m in (0.95, 0.8, 0.81)], 0.05)
+    alone = paired_results.nominal_losses([lucky[0], *steady], [table(worlds + m) for m in (0.95, 0.8, 0.81)], 0.05)
     assert [t.reference for t in alone] == ["steady"]
 
 

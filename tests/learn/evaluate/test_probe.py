@@ -40,13 +40,13 @@ def test_a_planted_parameter_is_read_as_well_as_its_noise_allows_and_the_others_
         rng.standard_normal((len(e), 5)),
     ])  # fmt: skip
     report = probe.fit_probes(seen(rng, {"x": plant}, n=500), NAMES, [0, 1, 2, 3])
-    found = report.probes["x"]
-    for reads in (found.linear, found.nonlinear):
+    found = report.features["x"]
+    for reads in ({name: getattr(p, kind) for name, p in found.items()} for kind in ("linear", "nonlinear")):
         assert reads["c"].low <= 0.8 <= reads["c"].high
         assert reads["c"].high - reads["c"].low < 0.12
         for name in ("a", "b", "d"):
             assert reads[name].low <= 0.02
-            assert reads[name].r2 < 0.05
+            assert reads[name].value < 0.05
     assert report.names[0] == "c"
     assert (report.train_worlds, report.held_out_worlds) == (350, 150)
 
@@ -57,10 +57,10 @@ def test_what_is_bent_needs_the_curved_regression():
     # cos tells how far a is from the middle, not on which side; its distance from the middle is what can be read.
     given = seen(rng, {"x": bent})
     given.e[:, 0] = np.abs(given.e[:, 0] - 0.5) ** 3
-    found = probe.fit_probes(given, NAMES, [0, 1, 2, 3]).probes["x"]
-    assert found.nonlinear["a"].r2 > found.linear["a"].r2 + 0.05
-    assert found.best_model["a"] == "nonlinear"
-    assert found.best("a") is found.nonlinear["a"]
+    found = probe.fit_probes(given, NAMES, [0, 1, 2, 3]).features["x"]
+    assert found["a"].nonlinear.value > found["a"].linear.value + 0.05
+    assert found["a"].best_model == "nonlinear"
+    assert found["a"].best is found["a"].nonlinear
 
 
 def test_nothing_leaks_from_the_worlds_that_it_was_fitted_on():
@@ -68,10 +68,10 @@ def test_nothing_leaks_from_the_worlds_that_it_was_fitted_on():
     rng = np.random.default_rng(2)
     marks = rng.standard_normal((120, 200))
     given = seen(rng, {"x": lambda e, rng: marks + 1e-3 * rng.standard_normal(marks.shape)}, n=120)
-    found = probe.fit_probes(given, NAMES, [0, 1, 2, 3]).probes["x"]
+    found = probe.fit_probes(given, NAMES, [0, 1, 2, 3]).features["x"]
     for name in NAMES:
-        assert found.best(name).r2 < 0.1
-        assert found.best(name).low <= 0
+        assert found[name].best.value < 0.1
+        assert found[name].best.low <= 0
 
 
 def test_leaving_a_world_out_by_the_formula_is_leaving_it_out():
@@ -104,9 +104,9 @@ def test_r_squared_is_one_for_the_truth_zero_for_the_mean_and_resamples_worlds()
     worlds = np.repeat(np.arange(40), 3)
     y = rng.uniform(size=(40, 1)).repeat(3, axis=0)
     (truth,) = r_squared(y, y, worlds)
-    assert (truth.r2, truth.low, truth.high) == (1, 1, 1)
+    assert (truth.value, truth.low, truth.high) == (1, 1, 1)
     (mean,) = r_squared(y, np.full_like(y, y.mean()), worlds)
-    assert mean.r2 == pytest.approx(0)
+    assert mean.value == pytest.approx(0)
     noisy = y + 0.2 * rng.standard_normal((40, 1)).repeat(3, axis=0)
     (whole,) = r_squared(y, noisy, worlds)
     (split,) = r_squared(y, noisy, np.arange(120))
@@ -117,8 +117,8 @@ def test_r_squared_is_one_for_the_truth_zero_for_the_mean_and_resamples_worlds()
 def test_a_constant_feature_says_nothing_and_breaks_nothing():
     rng = np.random.default_rng(6)
     given = seen(rng, {"x": lambda e, rng: np.ones((len(e), 3))}, n=60)
-    found = probe.fit_probes(given, NAMES, [0, 1, 2, 3]).probes["x"]
-    assert all(found.best(name).r2 <= 1e-9 for name in NAMES)
+    found = probe.fit_probes(given, NAMES, [0, 1, 2, 3]).features["x"]
+    assert all(found[name].best.value <= 1e-9 for name in NAMES)
 
 
 def test_worlds_that_fell_are_left_out():
@@ -130,7 +130,7 @@ def test_worlds_that_fell_are_left_out():
     given.features["x"][1, 40:] = np.nan
     report = probe.fit_probes(given, NAMES, [0, 1, 2, 3])
     assert report.train_worlds + report.held_out_worlds == 60
-    assert report.probes["x"].best("a").r2 > 0.99
+    assert report.features["x"]["a"].best.value > 0.99
     given.alive[:, 10:] = False
     with pytest.raises(BadInput, match="10 of 80 worlds"):
         probe.fit_probes(given, NAMES, [0, 1, 2, 3])
@@ -176,12 +176,12 @@ def test_a_teacher_that_passes_on_what_it_is_told_can_be_read(tiny, monkeypatch)
     actor = runs.load_actor(run)
     monkeypatch.setattr(probe, "teacher_latent", lambda actor, x: x[:, actor.history_size : actor.history_size + 2])
     monkeypatch.setattr(probe, "load_actor", lambda run: actor)
-    found = probe.probe(run, 60, 3).probes["estimate"]
+    found = probe.probe(run, worlds=60, seed=3).features["estimate"]
     space = run.task.robot.space
     for name in names:
         told = space.index(name) < 2
-        assert (found.best(name).r2 > 0.95) == told
-        assert told or found.best(name).low < 0.15
+        assert (found[name].best.value > 0.95) == told
+        assert told or found[name].best.low < 0.15
 
 
 def full(*args):
@@ -200,9 +200,9 @@ def test_a_probe_at_the_command_line(capsys, tiny, tmp_path, monkeypatch):
     for reads in told["features"].values():
         assert set(reads) == names
         for read in reads.values():
-            assert read["linear"]["low"] <= read["linear"]["r2"] <= read["linear"]["high"] <= 1
-    assert told["worlds"] == {"asked": 40, "train": 28, "held_out": 12}
-    assert len(told["run_hash"]) == len(told["belief_hash"]) == 64
+            assert read["linear"]["low"] <= read["linear"]["value"] <= read["linear"]["high"] <= 1
+    assert (told["worlds"], told["train_worlds"], told["held_out_worlds"]) == (40, 28, 12)
+    assert {role: len(found) for role, found in told["inputs"].items()} == {"run": 64, "belief": 64}
     assert (tmp_path / "p.png").stat().st_size > 10_000
     monkeypatch.setattr(figure, "probe_figure", full)
     assert main(["probe", str(tiny["ppo-0"]), "--worlds", "40", "-o", str(tmp_path / "q.png")]) == 2
@@ -217,10 +217,10 @@ def test_a_probe_at_the_command_line(capsys, tiny, tmp_path, monkeypatch):
     ("options", "hint"),
     [
         (["absent"], "absent"),
-        (["RUN", "--worlds", "5"], "--worlds must be at least 20"),
+        (["RUN", "--worlds", "5"], "worlds must be at least 20"),
         (["RUN", "-o", "/proc/x.png"], "/proc/x.png"),
         (["RUN", "-o", "x.pdf"], "NAME.png"),
-        (["RUN", "--seed", "-3"], "--seed"),
+        (["RUN", "--seed", "-3"], "seed must"),
         (["RUN", "--belief", "absent.json"], "absent.json"),
         (["RUN", "--belief", "fixed.json"], "varies"),
     ],

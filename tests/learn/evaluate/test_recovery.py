@@ -34,10 +34,10 @@ def test_the_last_tick_is_seen_before_the_world_begins_again(entries):
     task, actor = brief(seconds=0.5), entries[0].actor
     event = recovery.WorldChange.for_task(task, {"strength": 1.0}, {}, None)
     e = task.robot.prior.sample(np.random.default_rng(0), 3)
-    from isthmus.learn.evaluate.evaluate import evaluate
+    from isthmus.learn.evaluate.rollout import run_episodes
 
     trace = recovery.record_trace(task, actor, e, 5, event, False)
-    assert trace.score.mean(axis=0) == pytest.approx(evaluate(task, actor, 3, 5, e=e).episodes["score"], abs=1e-6)
+    assert trace.score.mean(axis=0) == pytest.approx(run_episodes(task, actor, 3, 5, e=e)["score"], abs=1e-6)
 
 
 def trace(score: np.ndarray, standing: np.ndarray | None = None) -> recovery.EpisodeTrace:

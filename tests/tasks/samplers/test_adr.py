@@ -245,9 +245,11 @@ def test_the_ranges_are_a_belief_that_a_file_gives_back(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """Episodes of 20 ticks, and evaluations of four worlds."""
-    whole, task = evaluate.evaluate, get_task("pendulum/swingup")
+    whole, task = evaluate.run_episodes, get_task("pendulum/swingup")
     monkeypatch.setitem(TASKS, "pendulum/swingup", lambda: replace(task, episode=0.4))
-    monkeypatch.setattr(evaluate, "evaluate", lambda task, actor, worlds, **rest: whole(task, actor, worlds=4, **rest))
+    monkeypatch.setattr(
+        evaluate, "run_episodes", lambda task, actor, worlds, *rest, **more: whole(task, actor, 4, *rest, **more)
+    )
 
 
 @pytest.mark.slow

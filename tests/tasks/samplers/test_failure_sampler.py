@@ -262,10 +262,10 @@ def test_a_recording_of_another_robot_is_refused(tmp_path):
 @pytest.fixture
 def quick(monkeypatch):
     """Episodes of 20 ticks, and evaluations of four worlds at the end of training."""
-    whole, task = evaluate.evaluate, get_task("pendulum/swingup")
+    whole, task = evaluate.run_episodes, get_task("pendulum/swingup")
     few = lambda task, actor, worlds, *rest, **more: whole(task, actor, min(worlds, 8), *rest, **more)
     monkeypatch.setitem(TASKS, "pendulum/swingup", lambda: replace(task, episode=0.4))
-    monkeypatch.setattr(evaluate, "evaluate", few)
+    monkeypatch.setattr(evaluate, "run_episodes", few)
 
 
 def test_from_an_evaluation_to_training_and_back(tmp_path, capsys, quick):

@@ -1,275 +1,270 @@
-"""Policies in the same worlds, world by world: how often each succeeds, and how much better than the first it is.
-
-All meet the same e, starts, commands, pushes and noise; what differs is what they do.
-"""
+"""Compare policies world by world, inside and outside of what they trained on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from isthmus.core.statistics import Rate
-from isthmus.learn.evaluate.contenders import Contender, config_facts
-from isthmus.learn.evaluate.evaluate import evaluate
-from isthmus.learn.evaluate.statistics import Estimate, GapClosed, estimate, gap_closed, rate_difference, uncertainty_sources
-from isthmus.learn.evaluate.world_sets import ALL_REALITIES, WorldSet, covered_fraction
-from isthmus.learn.runs import Run
-from isthmus.tasks.samplers.sampler import succeeded
+from isthmus.core.errors import BadInput
+from isthmus.core.files import check_writable
+from isthmus.core.progress import Progress, silent, sub_progress
+from isthmus.learn import runs as run_folders
+from isthmus.learn.evaluate import paired_results, recovery
+from isthmus.learn.evaluate.contenders import Contender, load_contenders
+from isthmus.learn.evaluate.evaluate import write_episodes
+from isthmus.learn.evaluate.paired_results import MethodResult, NominalLoss, RunResult
+from isthmus.learn.evaluate.recovery import RECOVERED_FRACTION, Recovery, WorldChange
+from isthmus.learn.evaluate.rollout import EpisodeTable
+from isthmus.learn.evaluate.statistics import GapClosed
+from isthmus.learn.evaluate.sweep import Sweep, sweep_parameter
+from isthmus.learn.evaluate.world_sets import (
+    ALL_REALITIES,
+    PARAMETRIC_SETS,
+    WorldSet,
+    covered_fraction,
+    parametric_world_sets,
+    reality_world_sets,
+)
+from isthmus.robots.dynamics import resolve_dynamics
+from isthmus.tasks.catalogue import get_task
 from isthmus.tasks.task import Task
+from isthmus.world import Belief
 
-ENERGY_METRICS = ("power", "effort")
-"""Metrics that say what it costs, the first that a task has."""
-METRIC_UNITS = {
-    "velocity_error": "m/s",
-    "distance": "m",
-    "angle_error": "rad",
-    "tilt": "rad",
-    "power": "W",
-    "effort": "of hovering",
-}
-"""Of the metrics that are shown."""
-EpisodeTable = dict[str, np.ndarray]
-"""By name: success, failed, score, return, length and metrics, one number per world."""
-ProgressCallback = Callable[[float, str], None]
+if TYPE_CHECKING:
+    from isthmus.robots.dynamics import DynamicsSource
+
+DEFAULT_NOMINAL_MARGIN = 0.05
+"""Score that a method may lose in the nominal world before that is reported."""
+SWEEP_WEIGHT = 5
+"""Time of one sweep, relative to one set of worlds."""
+CHANGE_WEIGHT = 3
+"""Time of the change, relative to one set of worlds."""
 
 
 @dataclass(frozen=True)
-class RunResult:
-    """What one run reached on one ground."""
+class Comparison:
+    """Result of `compare`. `to_dict` is what --json prints; it also holds the policies, for tables and figures."""
 
-    success: Rate
-    failed: Rate
-    means: dict[str, Estimate]
-    """Of score, return and the task's metrics."""
-    difference: dict[str, Estimate]
-    """The same minus the first run's in the same worlds, success included."""
-
-    def to_dict(self) -> dict[str, Any]:
-        means = {name: m.to_dict() for name, m in self.means.items()}
-        against = {name: m.to_dict() for name, m in self.difference.items()}
-        return {"success": vars(self.success), "failed": vars(self.failed), "means": means, "against_first": against}
-
-
-@dataclass(frozen=True)
-class MethodResult:
-    """What the runs of one method reached on one ground."""
-
-    method: str
-    runs: int
-    uncertainty_over: str
-    """What the intervals are over: `worlds`, or `worlds and seeds`."""
-    success: Rate
-    failed: Rate
-    means: dict[str, Estimate]
-    spread: dict[str, float]
-    """Standard deviation over the runs' means; not a number for a single run."""
-    difference: dict[str, Estimate]
-    """Minus the first method's."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "method": self.method,
-            "runs": self.runs,
-            "over": self.uncertainty_over,
-            "success": vars(self.success),
-            "failed": vars(self.failed),
-            "means": {name: m.to_dict() | {"spread": self.spread[name]} for name, m in self.means.items()},
-            "against_first": {name: m.to_dict() for name, m in self.difference.items()},
-        }
-
-
-def evaluate_contenders(
-    task: Task, entries: list[Contender], world_sets: list[WorldSet], report: ProgressCallback
-) -> dict[str, list[EpisodeTable]]:
-    """One episode of every run in every world of every ground: by ground, one table per run."""
-    found: dict[str, list[EpisodeTable]] = {}
-    total = len(world_sets) * len(entries)
-    for i, ground in enumerate(world_sets):
-        for k, entry in enumerate(entries):
-            at, note = i * len(entries) + k, f"{ground.name}: {entry.name}"
-            found.setdefault(ground.name, []).append(
-                evaluate_contender(task, entry, ground, lambda f, at=at, note=note: report((at + f) / total, note))
-            )
-    real = [g.name for g in world_sets if g.reality is not None]
-    if len(real) > 1:
-        found[ALL_REALITIES] = [_pool_realities([found[name][k] for name in real]) for k in range(len(entries))]
-    return found
-
-
-def evaluate_contender(
-    task: Task, entry: Contender, world_set: WorldSet, report: Callable[[float], None] = lambda f: None
-) -> EpisodeTable:
-    """The episodes of one run on one ground."""
-    ran = evaluate(
-        task, entry.actor, world_set.worlds, world_set.seed, world_set.belief, world_set.e, world_set.reality, report
-    )
-    rows = ran.episodes
-    return rows | {"success": succeeded(rows, task.success_threshold)}
-
-
-def _pool_realities(tables: list[EpisodeTable]) -> EpisodeTable:
-    """All realities together. Episodes of one robot are alike: of what is averaged, each reality is one row."""
-    whole = ("success", "failed")
-    return {
-        n: np.concatenate([t[n] for t in tables]) if n in whole else np.array([t[n].mean() for t in tables]) for n in tables[0]
-    }
-
-
-def compared_metrics(task: Task) -> tuple[str, ...]:
-    """Numbers that are compared beside success, the most telling first: score, return, error, energy, then the rest."""
-    metrics = list(task.metrics)
-    energy = [name for name in ENERGY_METRICS if name in metrics][:1]
-    return tuple(dict.fromkeys(("score", "return", *metrics[:1], *energy, *metrics)))
-
-
-def metric_label(metric: str) -> str:
-    """A metric's name with its unit."""
-    words = metric.replace("_", " ")
-    return f"{words}, {METRIC_UNITS[metric]}" if metric in METRIC_UNITS else words
-
-
-def run_result(task: Task, own: EpisodeTable, first: EpisodeTable) -> RunResult:
-    """A run's numbers, and their differences from the first run's."""
-    n = len(own["success"])
-    names = compared_metrics(task)
-    single = lambda rows, name: rows[name][None].astype(float)  # noqa: E731
-    return RunResult(
-        Rate.from_counts(int(own["success"].sum()), n),
-        Rate.from_counts(int(own["failed"].sum()), n),
-        {name: estimate((1.0, single(own, name))) for name in names},
-        {"success": rate_difference(own["success"], first["success"])}
-        | {name: estimate((1.0, single(own, name)), (-1.0, single(first, name))) for name in names},
-    )
-
-
-def stack_by_method(entries: list[Contender], tables: list[EpisodeTable], name: str) -> dict[str, np.ndarray]:
-    """One quantity by method, (runs, worlds), in the order in which methods are first named."""
-    methods = dict.fromkeys(entry.method for entry in entries)
-    return {
-        m: np.stack([rows[name].astype(float) for entry, rows in zip(entries, tables, strict=True) if entry.method == m])
-        for m in methods
-    }
-
-
-def method_results(task: Task, entries: list[Contender], tables: list[EpisodeTable]) -> list[MethodResult]:
-    """Each method's numbers over its runs, and their differences from the first method's."""
-    names = ("success", *compared_metrics(task))
-    by_name = {name: stack_by_method(entries, tables, name) for name in names}
-    first = next(iter(by_name["score"]))
-    found = []
-    for method, scores in by_name["score"].items():
-        runs = len(scores)
-        own = {name: by_name[name][method] for name in names}
-        spread = {name: float(x.mean(axis=1).std(ddof=1)) if runs > 1 else float("nan") for name, x in own.items()}
-        against = {name: estimate((1.0, own[name]), (-1.0, by_name[name][first])) for name in names}
-        means = {name: estimate((1.0, own[name])) for name in names}
-        rates = pooled_rate(own["success"]), pooled_rate(stack_by_method(entries, tables, "failed")[method])
-        found.append(MethodResult(method, runs, uncertainty_sources(scores), *rates, means, spread, against))
-    return found
-
-
-def pooled_rate(happened: np.ndarray) -> Rate:
-    """Of something that happened or not, (runs, worlds): never surer than a single run in which it happened as often."""
-    worlds, mean = happened.shape[1], estimate((1.0, happened))
-    least = Rate.from_counts(round(mean.mean * worlds), worlds)
-    ends = (mean.low, mean.high) if mean.low == mean.low else (0.0, 1.0)
-    return Rate(mean.mean, max(0.0, min(least.low, ends[0])), min(1.0, max(least.high, ends[1])), worlds)
-
-
-def gaps_closed(
-    entries: list[Contender], tables: list[EpisodeTable], name: str = "return"
-) -> list[tuple[str, str, str, GapClosed]]:
-    """The part of the gap between ppo and a teacher that each student or rma has closed: names of the three, and the share.
-
-    The teacher is the one's own, if it is there, or else the first; ppo the one that differs least from that teacher.
-    """
-    by_method = stack_by_method(entries, tables, name)
-    runs = {m: [entry.run for entry in entries if entry.method == m] for m in by_method}
-    of = lambda *kinds: [m for m in by_method if runs[m][0].config.method in kinds]  # noqa: E731
-    found = []
-    for m in of("student", "rma"):
-        own = {run.config.teacher for run in runs[m]}
-        goals = sorted(of("teacher"), key=lambda t: not own & {run.initial_hash for run in runs[t]})
-        starts = sorted(of("ppo"), key=lambda s: _count_differences(runs[s][0], runs[goals[0]][0])) if goals else []
-        if starts:
-            found.append((m, starts[0], goals[0], gap_closed(by_method[starts[0]], by_method[goals[0]], by_method[m])))
-    return found
-
-
-def _count_differences(a: Run, b: Run) -> int:
-    """In how many things that were asked of them two runs differ."""
-    one, other = config_facts(a), config_facts(b)
-    return sum(one.get(key) != other.get(key) for key in one | other)
-
-
-@dataclass(frozen=True)
-class NominalLoss:
-    """What a method gives up in the nominal world."""
-
-    method: str
-    reference: str
-    loss: Estimate
-    """Of score, against the method named in `against`."""
-    uncertainty_over: str
-    """What the interval is over: `worlds`, or `worlds and seeds`."""
-    width: float
-    """Part of the hard bounds' range that its training covered, mean over parameters and runs …"""
-    other_width: float
-    """… and the same of the method that it is held against."""
-    same_but_ranges: bool
-    """Nothing but the ranges was asked differently of the two, so that they are the cause of what differs."""
-    margin: float
+    task: Task
+    contenders: list[Contender]
+    belief: Belief
+    worlds: int
+    seed: int
+    world_sets: list[WorldSet]
+    omitted: list[str]
+    """A sentence about each set of worlds that could not be made."""
+    run_results: dict[str, list[RunResult]]
+    """By set of worlds, for each run."""
+    method_results: dict[str, list[MethodResult]]
+    """By set of worlds, for each method."""
+    gaps_closed: dict[str, list[tuple[str, str, str, GapClosed]]]
+    """By set of worlds: method, from which, to which, and the part of that gap that it closed."""
+    nominal_losses: list[NominalLoss]
+    sweeps: list[Sweep]
+    change: WorldChange | None
+    recoveries: tuple[list[Recovery], list[Recovery]]
+    """Of each run, and of each method."""
+    margin: float = DEFAULT_NOMINAL_MARGIN
+    """Score that a method may lose in the nominal world."""
+    files: tuple[str, ...] = ()
+    """Lists of episodes, record and figures that were written."""
 
     @property
-    def caused_by_wide_ranges(self) -> bool:
-        """It loses more than the margin, beyond chance, and because it trained over wider ranges."""
-        return self.significant and self.same_but_ranges and self.width > self.other_width
+    def change_time(self) -> float:
+        """s into the episode at which the world changes."""
+        assert self.change is not None
+        return self.change.tick / self.task.robot.contract.rate
 
-    @property
-    def significant(self) -> bool:
-        return self.loss.mean > self.margin and self.loss.low > 0
-
-    def describe(self) -> str:
-        loss = f"{self.loss.mean:.2f} ({self.loss.low:.2f} to {self.loss.high:.2f}, over {self.uncertainty_over})"
-        what = f"{self.method} loses {loss} of score in the nominal world against {self.reference}"
-        ranges = f"it trained on {100 * self.width:.0f} % of the space, the other on {100 * self.other_width:.0f} %"
-        return f"{what}; {ranges}" + (": its range is so wide that it turned timid." if self.caused_by_wide_ranges else ".")
+    def world_count(self, name: str) -> int:
+        """Worlds of a set; those of all realities for their total."""
+        return sum(g.worlds for g in self.world_sets if g.name == name or (name == ALL_REALITIES and g.reality))
 
     def to_dict(self) -> dict[str, Any]:
-        own = {"method": self.method, "against": self.reference, "loss": self.loss.to_dict(), "over": self.uncertainty_over}
-        own |= {"margin": self.margin, "width": self.width, "other_width": self.other_width}
-        return own | {
-            "alike_but_for_ranges": self.same_but_ranges,
-            "lost": self.significant,
-            "timid": self.caused_by_wide_ranges,
+        inputs = {ground.name: ground.to_dict() for ground in self.world_sets}
+        record = {
+            "kind": "comparison",
+            "task": self.task.name,
+            "worlds": self.worlds,
+            "seed": self.seed,
+            "space_hash": self.task.robot.space.hash,
+            "belief_hash": self.belief.hash,
+            "runs": [entry.to_dict() | {"width": covered_fraction(entry.training_belief)} for entry in self.contenders],
+            "sets": {
+                name: inputs.get(name, {"worlds": self.world_count(name)}) | self._world_set_dict(name)
+                for name in self.run_results
+            },
+            "omitted": self.omitted,
+            "nominal_losses": [t.to_dict() for t in self.nominal_losses],
+            "sweeps": [s.to_dict() for s in self.sweeps],
         }
+        change = {"change": self._change_dict(self.change)} if self.change else {}
+        return record | change | {"files": list(self.files)}
+
+    def _world_set_dict(self, name: str) -> dict[str, Any]:
+        shares = [{"method": m, "from": a, "to": b, "of": "return"} | s.to_dict() for m, a, b, s in self.gaps_closed[name]]
+        runs = [{"name": e.name} | r.to_dict() for e, r in zip(self.contenders, self.run_results[name], strict=True)]
+        return {"runs": runs, "methods": [g.to_dict() for g in self.method_results[name]], "gaps_closed": shares}
+
+    def _change_dict(self, event: WorldChange) -> dict[str, Any]:
+        own = {
+            "at": self.change_time,
+            "before": dict(event.before),
+            "after": dict(event.after),
+            "recovered_from": RECOVERED_FRACTION,
+        }
+        return own | {key: [r.to_dict() for r in part] for key, part in zip(("runs", "methods"), self.recoveries, strict=True)}
 
 
-def nominal_losses(
-    entries: list[Contender], tables: list[EpisodeTable], margin: float, reference: str = ""
-) -> list[NominalLoss]:
-    """Each method's loss of nominal score against the named one, or against the best, over the runs of both.
+def compare(
+    runs: Sequence[Path | str],
+    *,
+    worlds: int = 500,
+    task: str | Task = "",
+    sets: Sequence[str] = PARAMETRIC_SETS,
+    dynamics: DynamicsSource | None = None,
+    reality: Path | str | None = None,
+    sweep: Sequence[str] = (),
+    change: Mapping[str, float] | None = None,
+    before: Mapping[str, float] | None = None,
+    at: float | None = None,
+    margin: float | None = None,
+    reference: Path | str | None = None,
+    by_name: bool = False,
+    seed: int = 1000,
+    episodes: Path | str | None = None,
+    progress: Progress = silent,
+) -> Comparison:
+    """Run the newest policies of several runs in the same worlds; differences are against the first.
 
-    The best of those with several runs, if there are any: a single run may just have been lucky.
+    worlds      per set, one episode in each. Realities share them; each value of a sweep gets a fifth
+    task        that all are compared on; by default that of the first run
+    sets        inside, outside, nominal: worlds of `dynamics` (by default the robot's prior), beyond it, and nominal
+    reality     folder of reality files, or one file: each is a set of its own
+    sweep       parameters to vary one by one between their hard bounds
+    change      values that parameters take `at` seconds into the episode, from `before` (by default nominal)
+    margin      score that a method may lose in the nominal world against `reference`, by default the best method
+    by_name     runs whose folder names differ only in a number at the end are one method
+    episodes    folder for lists of all episodes, one per set and run
     """
-    scores = stack_by_method(entries, tables, "score")
-    other = reference or max(scores, key=lambda m: (len(scores[m]) > 1, scores[m].mean()))
-    own = {m: [entry for entry in entries if entry.method == m] for m in scores}
-    widths = {m: float(np.mean([covered_fraction(entry.training_belief) for entry in own[m]])) for m in scores}
-    return [
-        NominalLoss(
-            *(m, other, estimate((1.0, scores[other]), (-1.0, score)), uncertainty_sources(scores[other], score)),
-            *(widths[m], widths[other], _same_but_ranges(own[m][0].run, own[other][0].run), margin),
-        )
-        for m, score in scores.items()
-        if m != other
-    ]
+    folders = tuple(Path(run) for run in runs)
+    _check(folders, worlds, seed, sets, margin, reference, sweep, change, before, at)
+    if episodes is not None and not (sets or reality):
+        raise BadInput("episodes lists episodes of sets and realities; give sets or a reality.")
+    if not (sets or reality or sweep or change):
+        raise BadInput("there is nothing to compare on: give sets, a reality, a sweep or a change.")
+    if not isinstance(task, Task):
+        task = get_task(task) if task else run_folders.load(folders[0]).task.nominal_unit()
+    robot, belief = resolve_dynamics(dynamics, task.robot)
+    task = task.on(robot)
+    entries = load_contenders(folders, task, by_name)
+    against = _reference_method(reference, folders, [e.method for e in entries])
+    margin = DEFAULT_NOMINAL_MARGIN if margin is None else margin
+    chosen, omitted = parametric_world_sets(tuple(sets), belief, worlds, seed)
+    chosen += reality_world_sets(Path(reality), task, worlds, seed) if reality else []
+    for name in sweep:
+        task.robot.space.index(name)
+    event = WorldChange.for_task(task, change, before or {}, at) if change else None
+    lists = _episode_list_paths(episodes, entries, chosen)
+    check_writable(*lists)
+
+    parts = _progress_parts(progress, [len(chosen), *([SWEEP_WEIGHT] * len(sweep)), *([CHANGE_WEIGHT] if event else [])])
+    tables = paired_results.evaluate_contenders(task, entries, chosen, next(parts))
+    swept = [sweep_parameter(task, entries, name, belief, worlds, seed, next(parts)) for name in sweep]
+    changed = recovery.measure_recovery(task, entries, event, belief, worlds, seed, next(parts)) if event else ([], [])
+    result = Comparison(
+        *(task, entries, belief, worlds, seed, chosen, omitted),
+        run_results={name: [paired_results.run_result(task, own, found[0]) for own in found] for name, found in tables.items()},
+        method_results={name: paired_results.method_results(task, entries, found) for name, found in tables.items()},
+        gaps_closed={name: paired_results.gaps_closed(entries, found) for name, found in tables.items()},
+        nominal_losses=paired_results.nominal_losses(entries, tables["nominal"], margin, against)
+        if "nominal" in tables
+        else [],
+        sweeps=swept,
+        change=event,
+        recoveries=changed,
+        margin=margin,
+    )
+    _write_episode_lists(lists, task, entries, chosen, tables)
+    return replace(result, files=tuple(map(str, lists)))
 
 
-def _same_but_ranges(a: Run, b: Run) -> bool:
-    """Whether two runs were asked for the same, but for seeds and the worlds of their training."""
-    one, other = (replace(run, config=replace(run.config, adr=False), belief=a.belief) for run in (a, b))
-    return config_facts(one) == config_facts(other)
+def _check(
+    folders: tuple[Path, ...],
+    worlds: int,
+    seed: int,
+    sets: Sequence[str],
+    margin: float | None,
+    reference: Path | str | None,
+    sweep: Sequence[str],
+    change: Mapping[str, float] | None,
+    before: Mapping[str, float] | None,
+    at: float | None,
+) -> None:
+    """Raise BadInput for arguments that say nothing or contradict each other."""
+    if not folders:
+        raise BadInput("say which runs to compare.")
+    if worlds < 1:
+        raise BadInput("worlds must be at least 1.")
+    if seed < 0:
+        raise BadInput("seed must not be negative.")
+    if margin is not None and not 0 <= margin < math.inf:
+        raise BadInput("margin must be a finite number, not negative.")
+    for name, value in (("margin", margin), ("reference", reference)):
+        if value is not None and "nominal" not in sets:
+            raise BadInput(f"{name} needs the nominal worlds; add nominal to sets.")
+    for name in sweep:
+        if list(sweep).count(name) > 1:
+            raise BadInput(f"sweep names {name!r} more than once.")
+    if not change and (before or at is not None):
+        raise BadInput("before and at go with change.")
+
+
+def _reference_method(reference: Path | str | None, folders: tuple[Path, ...], methods: list[str]) -> str:
+    """The method that nominal scores are held against; empty for the best."""
+    if reference is None:
+        return ""
+    for folder, method in zip(folders, methods, strict=True):
+        if Path(reference).absolute() == folder.absolute():
+            return method
+    raise BadInput(f"the reference {reference} is not among the runs that are compared.")
+
+
+def _progress_parts(progress: Progress, weights: list[int]) -> Iterator[Progress]:
+    """Progress of consecutive parts of the work, which take times in proportion to their weights."""
+    total, begun = float(sum(weights) or 1), 0.0
+    for weight in weights:
+        yield sub_progress(progress, begun / total, (begun + weight) / total)
+        begun += weight
+
+
+def _episode_list_paths(folder: Path | str | None, entries: list[Contender], sets: list[WorldSet]) -> list[Path]:
+    """A file for each set and run, in this order; none without a folder."""
+    if folder is None:
+        return []
+    return [Path(folder) / f"{i + 1:02d}-{k + 1:02d}.parquet" for i in range(len(sets)) for k in range(len(entries))]
+
+
+def _write_episode_lists(
+    files: list[Path], task: Task, entries: list[Contender], sets: list[WorldSet], tables: dict[str, list[EpisodeTable]]
+) -> None:
+    """Every episode of every set, as lists for the store."""
+    places = iter(files)
+    for world_set in sets if files else []:
+        hashes = {
+            "belief": world_set.belief.hash if world_set.belief else None,
+            "reality": world_set.reality.hash if world_set.reality else None,
+        }
+        for entry, rows in zip(entries, tables[world_set.name], strict=True):
+            write_episodes(next(places), entry.run, task, rows, world_set.seed, [world_set.name], **hashes)
+
+
+def describe_change(task: Task, event: WorldChange) -> str:
+    """What changes, in words: names, values and units."""
+    unit = {name: task.robot.space[name].unit for name in event.after}
+    texts = (f"{name} {event.before[name]:g} → {value:g}" for name, value in event.after.items())
+    return ", ".join(
+        f"{text} {unit[name]}" if unit[name] != "1" else text for name, text in zip(event.after, texts, strict=True)
+    )

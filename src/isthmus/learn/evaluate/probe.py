@@ -1,4 +1,4 @@
-"""How much of its world can be read from what a policy knows: R² of each parameter of e, on worlds held out.
+"""How well each dynamics parameter can be read from a policy's features: R² on held-out worlds.
 
 ticks      the last frames that the policy observes
 memory     all that it remembers of the past: a window of frames, or the state of its memory
@@ -7,32 +7,42 @@ estimate   ẑ, what it makes of that; for a teacher z, what it makes of what it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from isthmus.core.errors import BadInput
+from isthmus.core.progress import Progress, silent, sub_progress
+from isthmus.core.results import Result
+from isthmus.core.statistics import Estimate
+from isthmus.learn import checkpoint
 from isthmus.learn.algorithms.distillation import teacher_latent
 from isthmus.learn.evaluate.contenders import load_training_belief
-from isthmus.learn.evaluate.ridge import RSquared, fit_ridge, r_squared
-from isthmus.learn.policies.actor import Actor, Memory, reset_memory
-from isthmus.learn.runs import Run, load_actor
+from isthmus.learn.evaluate.ridge import fit_ridge, r_squared
+from isthmus.learn.evaluate.rollout import Decision, rollout
+from isthmus.learn.policies.actor import Actor, Memory
+from isthmus.learn.runs import Run, as_run, load_actor
+from isthmus.robots.dynamics import resolve_dynamics
 from isthmus.tasks.env import Env
 from isthmus.tasks.task import Task
-from isthmus.world import Belief
+
+if TYPE_CHECKING:
+    from isthmus.robots.dynamics import DynamicsSource
 
 PROBE_WINDOW = (0.6, 1.0)
-"""Part of the episode in which the policy is asked, at moments evenly spread."""
+"""Part of the episode in which features are taken, at moments evenly spread."""
 PROBE_TIMES = 3
 TRAIN_FRACTION = 0.7
 """Part of the worlds that the regressions are fitted on."""
 MAX_TRAIN_ROWS = 3000
-"""That the regressions are fitted on."""
+"""Rows that the regressions are fitted on."""
 MIN_WORLDS = 20
-"""Worlds that must still stand."""
+"""Worlds that must still stand late in the episode."""
 
 
 @dataclass(frozen=True)
@@ -48,62 +58,63 @@ class PolicyFeatures:
 
 
 @dataclass(frozen=True)
-class FeatureProbe:
-    """R² by parameter, for one set of features."""
+class ParameterProbe:
+    """R² of one parameter on held-out worlds, with 95 % intervals."""
 
-    linear: dict[str, RSquared]
-    nonlinear: dict[str, RSquared]
-    best_model: dict[str, str]
+    linear: Estimate
+    nonlinear: Estimate
+    best_model: Literal["linear", "nonlinear"]
     """Which of the two predicts left-out training worlds better."""
 
-    def best(self, name: str) -> RSquared:
-        return (self.linear if self.best_model[name] == "linear" else self.nonlinear)[name]
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            name: {"linear": read.to_dict(), "nonlinear": self.nonlinear[name].to_dict(), "better": self.best_model[name]}
-            for name, read in self.linear.items()
-        }
+    @property
+    def best(self) -> Estimate:
+        return self.linear if self.best_model == "linear" else self.nonlinear
 
 
 @dataclass(frozen=True)
-class ProbeResult:
-    probes: dict[str, FeatureProbe]
-    """By set of features."""
+class ProbeResult(Result, kind="probe"):
+    features: Mapping[str, Mapping[str, ParameterProbe]]
+    """By set of features (ticks, memory, estimate), by parameter."""
     train_worlds: int
-    """Worlds."""
     held_out_worlds: int
+    worlds: int
+    """Worlds that were simulated; those that fell early are in neither part."""
+    seed: int
+    run: str = ""
+    task: str = ""
+    method: str = ""
+    checkpoint: str = ""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """Hashes of the run and of the belief that the worlds were drawn from."""
+    files: tuple[str, ...] = ()
+    """Figures that were written."""
 
     @property
     def names(self) -> list[str]:
         """Parameters, the most readable first, judged by the last set of features."""
-        last = list(self.probes.values())[-1]
-        return sorted(last.linear, key=lambda name: -last.best(name).r2)
+        last = list(self.features.values())[-1]
+        return sorted(last, key=lambda name: -last[name].best.value)
 
 
 @torch.no_grad()
-def record_features(task: Task, actor: Actor, e: np.ndarray, seed: int, report=lambda f: None) -> PolicyFeatures:
-    """One episode in each world e, (n, d), which stays as it is; ask the policy at the late moments."""
+def record_features(task: Task, actor: Actor, e: np.ndarray, seed: int, progress: Progress = silent) -> PolicyFeatures:
+    """One episode in each world e, (n, d), which stays as it is; the policy's features at late moments."""
     n = len(e)
     env = Env(task, n, seed=seed, training=False, e=e)
-    memory, standing = actor.memory(n), np.ones(n, dtype=bool)
+    standing = np.ones(n, dtype=bool)
     moments = {round(m) for m in np.linspace(PROBE_WINDOW[0] * env.horizon, PROBE_WINDOW[1] * env.horizon - 1, PROBE_TIMES)}
     found: dict[str, list[np.ndarray]] = {}
     alive: list[np.ndarray] = []
-    for tick in range(env.horizon):
-        signals, before = actor.read_signals(env), memory
-        target, memory = actor(signals, before)
-        if tick in moments:
-            for name, value in policy_features(actor, signals, before, memory).items():
+
+    def keep_features(decision: Decision) -> None:
+        if decision.tick in moments:
+            features = policy_features(actor, decision.signals, decision.memory_before, decision.memory)
+            for name, value in features.items():
                 found.setdefault(name, []).append(value.numpy().astype(float))
             alive.append(standing.copy())
-        step = env.step(target)
-        standing &= ~step.terminated.numpy()
-        done = step.terminated | step.timed_out
-        if done.any():
-            reset_memory(memory, done)
-        if tick % 20 == 0:
-            report(tick / env.horizon)
+
+    for tick in rollout(env, actor, on_decision=keep_features, progress=progress):
+        standing &= ~tick.step.terminated.numpy()
     return PolicyFeatures(task.robot.space.unit(e), {name: np.stack(rows) for name, rows in found.items()}, np.stack(alive))
 
 
@@ -131,27 +142,49 @@ def fit_probes(seen: PolicyFeatures, names: tuple[str, ...], columns: list[int],
     inside = np.isin(worlds, train) & seen.alive
     outside = ~np.isin(worlds, train) & seen.alive
     y = np.tile(seen.e[:, columns], (moments, 1, 1))
-    probes = {}
+    features: dict[str, dict[str, ParameterProbe]] = {}
     for what, x in seen.features.items():
         made = fit_ridge(x[inside], y[inside], worlds[inside], x[outside])
-        reads = {kind: r_squared(y[outside], fit.predicted, worlds[outside]) for kind, fit in made.items()}
+        linear, nonlinear = (r_squared(y[outside], made[kind].predicted, worlds[outside]) for kind in ("linear", "nonlinear"))
         curved = made["nonlinear"].left_out_r2 > made["linear"].left_out_r2
-        probes[what] = FeatureProbe(
-            dict(zip(names, reads["linear"], strict=True)),
-            dict(zip(names, reads["nonlinear"], strict=True)),
-            {name: "nonlinear" if c else "linear" for name, c in zip(names, curved, strict=True)},
-        )
-    return ProbeResult(probes, len(train), len(order) - len(train))
+        features[what] = {
+            name: ParameterProbe(linear[i], nonlinear[i], "nonlinear" if curved[i] else "linear")
+            for i, name in enumerate(names)
+        }
+    return ProbeResult(features, len(train), len(order) - len(train), n, seed)
 
 
-def probe(run: Run, worlds: int, seed: int, belief: Belief | None = None, report=lambda f: None) -> ProbeResult:
-    """Of every parameter that the run's own worlds vary, or those of `belief`."""
-    belief = belief or load_training_belief(run)
+def probe(
+    run: Run | Path | str,
+    *,
+    worlds: int = 600,
+    dynamics: DynamicsSource | None = None,
+    seed: int = 1000,
+    progress: Progress = silent,
+) -> ProbeResult:
+    """R² with which each varying parameter can be read from what a run's policy knows, on held-out worlds.
+
+    `dynamics` gives the worlds, a belief or a twin; by default those that the run trained over.
+    """
+    if seed < 0:
+        raise BadInput("seed must not be negative.")
+    if worlds < MIN_WORLDS:
+        raise BadInput(f"worlds must be at least {MIN_WORLDS}.")
+    run = as_run(run)
+    robot, belief = resolve_dynamics(dynamics, run.task.robot, load_training_belief(run))
+    task = run.task.on(robot)
     names = tuple(name for name in belief.free().names if np.ptp(belief.interval(name, 0.99)) > 0)
     if not names:
-        raise BadInput(f"{run.folder} trained in one world only: no parameter varies; give --belief FILE.")
+        raise BadInput(f"{run.folder} trained in one world only: no parameter varies; give other dynamics.")
     e = belief.sample(np.random.default_rng([seed, 5]), worlds)
-    seen = record_features(run.task, load_actor(run), e, seed, lambda f: report(0.8 * f))
-    found = fit_probes(seen, names, [run.task.robot.space.index(name) for name in names], seed)
-    report(1.0)
-    return found
+    seen = record_features(task, load_actor(run), e, seed, sub_progress(progress, 0.0, 0.8))
+    found = fit_probes(seen, names, [task.robot.space.index(name) for name in names], seed)
+    progress(1.0)
+    return replace(
+        found,
+        run=str(run.folder),
+        task=run.config.task,
+        method=run.config.method,
+        checkpoint=checkpoint.newest(run.folder).name,
+        inputs={"run": run.record["hash"], "belief": belief.hash},
+    )

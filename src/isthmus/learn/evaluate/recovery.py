@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from isthmus.core.errors import BadInput
+from isthmus.core.progress import Progress, silent
 from isthmus.core.statistics import Rate
-from isthmus.learn.evaluate.compare import ProgressCallback
 from isthmus.learn.evaluate.contenders import Contender
+from isthmus.learn.evaluate.rollout import rollout
 from isthmus.learn.evaluate.statistics import Estimate, estimate_from_means
-from isthmus.learn.policies.actor import Actor, reset_memory
+from isthmus.learn.policies.actor import Actor
 from isthmus.tasks.env import Env
 from isthmus.tasks.state import State
 from isthmus.tasks.task import Task
@@ -57,12 +57,10 @@ class WorldChange:
             space.vector(values)
         for name in before:
             if name not in after:
-                raise BadInput(f"--before gives {name!r}, which --change does not change.")
+                raise BadInput(f"before gives {name!r}, which change does not change.")
         at, rate = DEFAULT_CHANGE_FRACTION * task.episode if seconds is None else seconds, task.robot.contract.rate
         if not 1 / rate <= at <= task.episode - 1 / rate:
-            raise BadInput(
-                f"--at must lie within the episode of {task.name}, between 0 and {task.episode:g} s, not at {at:g} s."
-            )
+            raise BadInput(f"at must lie within the episode of {task.name}, between 0 and {task.episode:g} s, not at {at:g} s.")
         tick = round(at * rate)
         return WorldChange({name: before.get(name, space[name].nominal) for name in after}, dict(after), tick)
 
@@ -101,8 +99,12 @@ class Recovery:
     """Mean score and error with the change and without, (ticks,); not numbers if no world stands to the end."""
 
     def to_dict(self) -> dict[str, Any]:
-        own = {"name": self.name, "seconds_until_back": self.recovery_seconds.to_dict(), "back": self.recovered_fraction}
-        own |= {"score_before": self.score_before, "worst_loss": self.worst_loss, "lost_at_end": self.final_loss.to_dict()}
+        own = {
+            "name": self.name,
+            "recovery_seconds": self.recovery_seconds.to_dict(),
+            "recovered_fraction": self.recovered_fraction,
+        }
+        own |= {"score_before": self.score_before, "worst_loss": self.worst_loss, "final_loss": self.final_loss.to_dict()}
         return own | {
             "failed": vars(self.failed),
             "failed_without_change": vars(self.failed_without_change),
@@ -110,40 +112,35 @@ class Recovery:
         }
 
 
-@torch.no_grad()
 def record_trace(
-    task: Task, actor: Actor, e: np.ndarray, seed: int, change: WorldChange, with_change: bool, report=lambda f: None
+    task: Task, actor: Actor, e: np.ndarray, seed: int, change: WorldChange, with_change: bool, progress: Progress = silent
 ) -> EpisodeTrace:
-    """Live through one episode in each world e, (n, d), with the change or without."""
+    """One episode in each world e, (n, d), with the change or without."""
     n, space = len(e), task.robot.space
     env = Env(task, n, seed=seed, training=False, e=e)
-    memory, standing = actor.memory(n), np.ones(n, dtype=bool)
+    standing = np.ones(n, dtype=bool)
     metric = next(iter(task.metrics.values()))
-    look: Callable[[State], tuple[np.ndarray, ...]] = lambda s: (task.score(s).numpy(), metric(s).numpy())  # noqa: E731
+    measure: Callable[[State], tuple[np.ndarray, ...]] = lambda s: (task.score(s).numpy(), metric(s).numpy())  # noqa: E731
     ended: list[tuple[np.ndarray, ...]] = []
-    env.on_episode_end = lambda ids: ended.append(look(env.true_state))
-    rows: list[tuple[np.ndarray, ...]] = []
-    for tick in range(env.horizon):
+    env.on_episode_end = lambda ids: ended.append(measure(env.true_state))
+
+    def apply_change(tick: int) -> None:
         if with_change and tick == change.tick:
             later = e.copy()
             later[:, [space.index(name) for name in change.after]] = list(change.after.values())
             env.set_parameters(later, np.arange(n))
-        target, memory = actor(actor.read_signals(env), memory)
-        step = env.step(target)
-        # Worlds that ended are at a new start by now; what they were like is what `at_end` saw.
-        score, error = ended.pop() if ended else look(env.true_state)
-        standing = standing & ~step.terminated.numpy()
+
+    rows: list[tuple[np.ndarray, ...]] = []
+    for tick in rollout(env, actor, before_tick=apply_change, progress=progress):
+        # Worlds that ended are at a new start by now; `on_episode_end` saw their last state.
+        score, error = ended.pop() if ended else measure(env.true_state)
+        standing = standing & ~tick.step.terminated.numpy()
         rows.append((score, error, standing))
-        done = step.terminated | step.timed_out
-        if done.any():
-            reset_memory(memory, done)
-        if tick % 20 == 0:
-            report(tick / env.horizon)
     return EpisodeTrace(*(np.stack(part) for part in zip(*rows, strict=True)))
 
 
 def measure_recovery(
-    task: Task, entries: list[Contender], change: WorldChange, belief: Belief, worlds: int, seed: int, report: ProgressCallback
+    task: Task, entries: list[Contender], change: WorldChange, belief: Belief, worlds: int, seed: int, progress: Progress
 ) -> tuple[list[Recovery], list[Recovery]]:
     """Of each run, and of each method over its runs."""
     e = belief.sample(np.random.default_rng([seed, 3]), worlds)
@@ -152,7 +149,9 @@ def measure_recovery(
     for i, entry in enumerate(entries):
         pair = []
         for k, changes in enumerate((True, False)):
-            part = lambda f, at=2 * i + k, who=entry.name: report((at + f) / (2 * len(entries)), f"change: {who}")  # noqa: E731
+            part = lambda f, _="", /, at=2 * i + k, who=entry.name: progress(  # noqa: E731
+                (at + f) / (2 * len(entries)), f"change: {who}"
+            )
             pair.append(record_trace(task, entry.actor, e, seed, change, changes, part))
         traces.append((pair[0], pair[1]))
     tick = 1.0 / task.robot.contract.rate

@@ -9,28 +9,17 @@ refit: the error of world b, left out whole, is G_bb⁻¹ (G y)_b.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+
+from isthmus.core.statistics import Estimate
 
 RIDGE_STRENGTHS = 10.0 ** np.arange(-4.0, 4.0)
 """λ."""
 KERNEL_WIDTHS = (0.5, 2.0)
 """w², in units of the median squared distance."""
 BOOTSTRAP_SAMPLES = 1000
-
-
-@dataclass(frozen=True)
-class RSquared:
-    """R² of one number on held-out worlds, with its 95 % interval."""
-
-    r2: float
-    low: float
-    high: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"r2": self.r2, "low": self.low, "high": self.high}
 
 
 @dataclass(frozen=True)
@@ -96,7 +85,7 @@ def _left_out_errors(vectors: np.ndarray, values: np.ndarray, alpha: np.ndarray,
     return error
 
 
-def r_squared(y: np.ndarray, predicted: np.ndarray, worlds: np.ndarray, seed: int = 0) -> list[RSquared]:
+def r_squared(y: np.ndarray, predicted: np.ndarray, worlds: np.ndarray, seed: int = 0) -> list[Estimate]:
     """1 - Σ (y - predicted)² / Σ (y - mean)² of each number, (m, p); the interval resamples worlds."""
     _, group = np.unique(worlds, return_inverse=True)
     n = int(group.max()) + 1
@@ -108,4 +97,4 @@ def r_squared(y: np.ndarray, predicted: np.ndarray, worlds: np.ndarray, seed: in
     spread = weights @ square - (weights @ total) ** 2 / (weights @ count)[:, None]
     r2 = 1 - (weights @ missed) / np.maximum(spread, 1e-300)
     low, high = np.quantile(r2[1:], (0.025, 0.975), axis=0)
-    return [RSquared(*(float(v) for v in row)) for row in zip(r2[0], low, high, strict=True)]
+    return [Estimate(float(r), float(a), float(b)) for r, a, b in zip(r2[0], low, high, strict=True)]

@@ -46,7 +46,12 @@ class GapClosed:
         return self.gap.low > 0
 
     def to_dict(self) -> dict[str, Any]:
-        return {"gap": self.gap.to_dict(), **self.fraction.to_dict(), "clear": self.significant, "over": self.uncertainty_over}
+        return {
+            "gap": self.gap.to_dict(),
+            **self.fraction.to_dict(),
+            "significant": self.significant,
+            "uncertainty_over": self.uncertainty_over,
+        }
 
 
 def estimate(*terms: tuple[float, np.ndarray]) -> Estimate:

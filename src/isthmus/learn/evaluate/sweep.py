@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from isthmus.core.progress import Progress
 from isthmus.core.statistics import Rate
-from isthmus.learn.evaluate.compare import ProgressCallback, evaluate_contender
 from isthmus.learn.evaluate.contenders import Contender
+from isthmus.learn.evaluate.paired_results import evaluate_contender
 from isthmus.learn.evaluate.statistics import Estimate, estimate
 from isthmus.learn.evaluate.world_sets import WorldSet, covered_range
 from isthmus.tasks.task import Task
@@ -58,7 +58,7 @@ def parameter_grid(space: Space, name: str) -> np.ndarray:
 
 
 def sweep_parameter(
-    task: Task, entries: list[Contender], name: str, belief: Belief, worlds: int, seed: int, report: ProgressCallback
+    task: Task, entries: list[Contender], name: str, belief: Belief, worlds: int, seed: int, progress: Progress
 ) -> Sweep:
     space = task.robot.space
     param, values, k = space[name], parameter_grid(space, name), max(1, worlds // WORLDS_PER_VALUE_DIVISOR)
@@ -70,10 +70,8 @@ def sweep_parameter(
             e = drawn.copy()
             e[:, space.index(name)] = value
             at, total = i * GRID_SIZE + j, len(entries) * GRID_SIZE
-            note: Callable[[float], None] = lambda f, at=at, total=total, who=entry.name: report(  # noqa: E731
-                (at + f) / total, f"{name}: {who}"
-            )
-            tables.append(evaluate_contender(task, entry, WorldSet(name, k, seed, e=e), note))
+            part = lambda f, _="", /, at=at, total=total, who=entry.name: progress((at + f) / total, f"{name}: {who}")  # noqa: E731
+            tables.append(evaluate_contender(task, entry, WorldSet(name, k, seed, e=e), part))
         success = tuple(Rate.from_counts(int(rows["success"].sum()), k) for rows in tables)
         score = tuple(estimate((1.0, rows["score"][None].astype(float))) for rows in tables)
         curves.append(SweepCurve(entry.name, covered_range(entry.training_belief, name), success, score))

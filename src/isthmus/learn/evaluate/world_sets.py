@@ -56,7 +56,7 @@ def parametric_world_sets(kinds: tuple[str, ...], belief: Belief, worlds: int, s
     found, missing = [], []
     for kind in dict.fromkeys(kinds):
         if kind not in PARAMETRIC_SETS:
-            raise unknown_name("ground", kind, PARAMETRIC_SETS)
+            raise unknown_name("set of worlds", kind, PARAMETRIC_SETS)
         if kind == "inside":
             found.append(WorldSet(kind, worlds, seed, belief))
         elif kind == "nominal":

@@ -14,26 +14,32 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from isthmus.core.errors import BadInput, unknown_name
-from isthmus.core.files import content_hash
+from isthmus.core.files import check_writable, content_hash
+from isthmus.core.progress import Progress, silent
+from isthmus.core.results import Result
 from isthmus.data.contract import Signal
 from isthmus.deploy.manifest import Manifest
 from isthmus.deploy.onnx_controller import OnnxController, save_controller
 from isthmus.learn.policies.actor import Actor, Memory
-from isthmus.learn.runs import Run
+from isthmus.learn.runs import Run, as_run, load_actor
 from isthmus.tasks.env import Env
 
 TOLERANCE = 1e-5
-TICKS, WORLDS, EXTREME_TICKS = 200, 5, 100
-"""Of the task, in each of so many worlds; and with signals far outside."""
+"""Largest difference between graph and training, relative to numbers larger than one."""
+TICKS = 200
+"""Ticks of the task in each world of the check."""
+WORLDS = 5
+EXTREME_TICKS = 100
+"""Ticks with signals far outside of what training saw."""
 OPSET = 18
 """Version of ONNX's operators; every onnxruntime that a robot may have reads it."""
 BRANCH_WARNINGS = tuple(f"Converting a tensor to a Python {kind}" for kind in ("boolean", "float", "number"))
@@ -113,13 +119,35 @@ def make_manifest(run: Run, actor: Actor, onnx: bytes) -> Manifest:
     )
 
 
-def export(run: Run, actor: Actor, path: Path, report: Callable[[float], None] = lambda fraction: None) -> dict[str, Any]:
-    """Write the controller and return what was checked; a graph that differs from training is an error."""
+@dataclass(frozen=True)
+class ExportResult(Result, kind="export"):
+    controller: str
+    """File of the controller."""
+    controller_hash: str
+    run: str
+    """Folder of the run."""
+    run_hash: str
+    largest_difference: Mapping[str, float]
+    """Between graph and training, by kind of signals, relative to targets larger than one."""
+    ticks: int
+    """Recorded ticks that were compared."""
+    bytes: int
+
+
+def export(run: Run | Path | str, out: Path | str, *, progress: Progress = silent) -> ExportResult:
+    """Write a run's newest policy as a controller; a graph that differs from training is an error."""
+    run, out = as_run(run), Path(out)
+    check_writable(out)
+    return export_actor(run, load_actor(run), out, progress)
+
+
+def export_actor(run: Run, actor: Actor, path: Path, progress: Progress = silent) -> ExportResult:
+    """The same for a policy in memory."""
     if actor.spec.privileged:
         raise BadInput(f"{run.folder} is a teacher: no robot can tell it e. Train a student or rma with it and export that.")
     onnx = graph_bytes(actor)
     manifest = make_manifest(run, actor, onnx)
-    worst = largest_differences(run, actor, OnnxController(manifest, onnx), report)
+    worst = largest_differences(run, actor, OnnxController(manifest, onnx), progress)
     for kind, difference in worst.items():
         if not difference <= TOLERANCE:
             raise BadInput(
@@ -127,13 +155,11 @@ def export(run: Run, actor: Actor, path: Path, report: Callable[[float], None] =
                 "nothing written."
             )
     found = save_controller(path, manifest, onnx)
-    return {"ticks": TICKS * WORLDS, "worst": max(worst.values()), "checks": worst, "bytes": path.stat().st_size, "hash": found}
+    return ExportResult(*(str(path), found, str(run.folder), run.record["hash"], worst, TICKS * WORLDS, path.stat().st_size))
 
 
 @torch.no_grad()
-def largest_differences(
-    run: Run, actor: Actor, controller: OnnxController, report: Callable[[float], None] = lambda f: None
-) -> dict[str, float]:
+def largest_differences(run: Run, actor: Actor, controller: OnnxController, progress: Progress = silent) -> dict[str, float]:
     """Largest difference between module and graph, targets and memory, per kind of signals."""
     controller.reset()
     start = [_difference(controller.memory[k], v.numpy()) for k, v in actor.memory(1).items()]
@@ -156,7 +182,7 @@ def largest_differences(
     for tick in range(TICKS):
         target, memory = both("recorded", {k: v for k, v in env.signals().items() if k in controller.inputs}, memory)
         env.step(target)
-        report((tick + 1) / TICKS)
+        progress((tick + 1) / TICKS)
     memory = actor.memory(1)
     for kind, signals in synthetic_signals(actor.spec.signals, actor.spec.max_memory_frames):
         _, memory = both(kind, signals, memory)

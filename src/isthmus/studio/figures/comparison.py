@@ -15,8 +15,8 @@ from matplotlib.ticker import MaxNLocator
 
 from isthmus.core.files import atomic_write
 from isthmus.core.statistics import Rate
-from isthmus.learn.evaluate.compare import RunResult, metric_label
-from isthmus.learn.evaluate.comparison_report import Comparison, describe_change
+from isthmus.learn.evaluate.compare import Comparison, describe_change
+from isthmus.learn.evaluate.paired_results import RunResult, metric_label
 from isthmus.learn.evaluate.recovery import Recovery
 from isthmus.learn.evaluate.statistics import Estimate
 from isthmus.learn.evaluate.sweep import Sweep

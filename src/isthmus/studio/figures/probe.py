@@ -13,12 +13,12 @@ from isthmus.studio.figures.comparison import COLORS, GRID_STYLE, make_figure
 
 def probe_figure(report: ProbeResult, means: Mapping[str, str], title: str) -> Figure:
     names = report.names
-    figure, axes = make_figure((9.0, 1.5 + 0.2 * len(names)), ncols=len(report.probes), sharey=True)
+    figure, axes = make_figure((9.0, 1.5 + 0.2 * len(names)), ncols=len(report.features), sharey=True)
     places = np.arange(len(names))
-    for ax, color, (what, probe) in zip(axes[0], COLORS, report.probes.items(), strict=False):
-        reads = [probe.best(name) for name in names]
-        r2 = np.array([r.r2 for r in reads])
-        ends = np.array([[r.r2 - r.low for r in reads], [r.high - r.r2 for r in reads]])
+    for ax, color, (what, probe) in zip(axes[0], COLORS, report.features.items(), strict=False):
+        reads = [probe[name].best for name in names]
+        r2 = np.array([r.value for r in reads])
+        ends = np.array([[r.value - r.low for r in reads], [r.high - r.value for r in reads]])
         known = r2 > 0
         shown = np.where(known, r2, 0.0)
         ax.barh(places, shown, color=color, height=0.7)

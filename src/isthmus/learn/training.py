@@ -86,7 +86,7 @@ def train(
             make(replace(config, teacher=teacher.initial_hash, parent=runs.experiment_hash(teacher))), teacher, training_loop
         )
     if config.method == "student":
-        raise BadInput("a student needs a teacher: give --teacher RUN, made with --method teacher.")
+        raise BadInput("a student needs a teacher: give the run of one, made with method teacher.")
     runs.check_new_folder(folder)
     own = replace(config, method="teacher", context=replace(config.context, source="privileged"), revisit_fraction=0.0)
     teacher = runs.create(folder / TEACHER_FOLDER, _scale_budget(own, TEACHER_BUDGET_FRACTION), task, belief)
