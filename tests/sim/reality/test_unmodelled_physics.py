@@ -13,9 +13,9 @@ from isthmus.robots import ROBOTS
 from isthmus.sim.engines.batch.engine import BatchEngines
 from isthmus.sim.reality import Reality, equations, real_simulation
 from isthmus.sim.reality.external_forces import ExternalForces
-from isthmus.sim.reality.stiction import AttachedStiction
 from isthmus.sim.reality.ground_truth import GroundTruth
 from isthmus.sim.reality.simulation import PACKET_PERIOD
+from isthmus.sim.reality.stiction import AttachedStiction
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
 from support.rotor_rig import LINK, ROTOR, real, run, wheel
