@@ -37,7 +37,7 @@ from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin
 from isthmus.sim.reality import Reality
-from isthmus.sim.reality.simulation import RealSimulation
+from isthmus.sim.reality.simulation import real_simulation
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulate_recording import random_multisine, record_engine, with_feedback
 
@@ -205,7 +205,7 @@ def recordings(case: Case, reality: Reality, folder: Path) -> list[Path]:
         out.append(folder / f"{i}.mcap")
         if out[-1].exists():
             continue
-        engine = RealSimulation(robot, reality, 1, tick=1.0 / robot.contract.rate)
+        engine = real_simulation(robot, reality, 1, tick=1.0 / robot.contract.rate)
         folder.mkdir(parents=True, exist_ok=True)
         ticks = round(SECONDS * robot.contract.rate)
         write_episode(out[-1], record_engine(engine, case.drive(robot, i), ticks, np.random.default_rng(i + 1)))

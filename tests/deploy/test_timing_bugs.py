@@ -10,7 +10,7 @@ import pytest
 from isthmus.deploy.guard.guard import GUARD_STATES
 from isthmus.deploy.links.in_process import InProcessLink, RobotBody
 from isthmus.deploy.links.link import Command, Packet
-from isthmus.sim.reality import Reality, RealSimulation
+from isthmus.sim.reality import Reality, real_simulation
 from isthmus.sim.simulation import Simulation
 from isthmus.tasks.env import Env
 from support.deployments import Still, Watched, failed, fly, real, recorded
@@ -59,7 +59,7 @@ def test_a_simulation_that_is_slower_than_real_time_is_refused(walk, pace, check
 def test_a_step_of_the_target_has_the_same_answer_in_training_and_on_the_virtual_robot():
     """One motor law, with the contract's gains: u - q decays alike, to the difference that the finer step makes."""
     step = np.array(GO1.default) + np.tile([0.1, -0.1, 0.2], 4)
-    both = (Simulation(GO1, 1, threads=1), RealSimulation(GO1, Reality("go1"), 1, threads=1, tick=1 / GO1.contract.rate))
+    both = (Simulation(GO1, 1, threads=1), real_simulation(GO1, Reality("go1"), 1, threads=1, tick=1 / GO1.contract.rate))
     paths = []
     for engine in both:
         path = []
@@ -92,7 +92,7 @@ def test_a_nominal_belief_and_an_empty_reality_leave_every_number_nominal(walk):
     nominal = GO1.space.nominal
     env = Env(walk.run.task, 4, seed=3, belief=GO1.prior.nominal())
     assert (env.sim.e == nominal).all()
-    assert (RealSimulation(GO1, Reality("go1"), 2, threads=1).e == nominal).all()
+    assert (real_simulation(GO1, Reality("go1"), 2, threads=1).e == nominal).all()
     assert not (Env(walk.run.task, 4, seed=3).sim.e == nominal).all()
 
 

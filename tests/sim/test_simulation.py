@@ -282,6 +282,6 @@ def test_an_accelerometer_agrees_with_mujocos(targets):
     at = robot.contract.slices()["accel"]
     for _ in range(20):
         engine.step(targets(robot, rng, 3, size=0.1))
-        ours, theirs = engine._true_signals()[:, at], engine.sensordata[:, reference : reference + 3]
+        ours, theirs = engine.sensors.true_signals()[:, at], engine.sensordata[:, reference : reference + 3]
         turned = np.linalg.norm(engine.qvel[:, 3:6], axis=1, keepdims=True) * engine.dt
         assert (np.abs(ours - theirs) <= 1e-9 + 1.5 * turned * np.linalg.norm(theirs, axis=1, keepdims=True)).all()

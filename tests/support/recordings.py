@@ -22,7 +22,7 @@ from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.robots import get_robot
 from isthmus.robots.twin import Twin
 from isthmus.sim.reality import Reality
-from isthmus.sim.reality.simulation import RealSimulation
+from isthmus.sim.reality.simulation import real_simulation
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulate_recording import random_multisine, record_engine
 from isthmus.sim.simulation import Simulation
@@ -139,7 +139,7 @@ def swung(folder: Path) -> Path:
         return controller.tick({name: y[0, slices[name]] for name in controller.manifest.inputs})[None].astype(float)
 
     episode = record_engine(
-        RealSimulation(robot, reality, 1, tick=tick), drive, round(SECONDS / tick), np.random.default_rng(1)
+        real_simulation(robot, reality, 1, tick=tick), drive, round(SECONDS / tick), np.random.default_rng(1)
     )
     write_episode(folder / "swing.mcap", episode)
     Twin("pendulum", robot.model_hash, robot.prior).save(folder / "desk.twin")

@@ -7,7 +7,7 @@ import numpy as np
 from isthmus.data.contract import Contract, Safety, Signal
 from isthmus.sim.engines.engine import DEFAULT_ENGINE, EngineFactory
 from isthmus.sim.morphology import Morphology, Root
-from isthmus.sim.reality import Reality, RealSimulation
+from isthmus.sim.reality import Reality, real_simulation
 from isthmus.sim.reality.simulation import PACKET_PERIOD
 from isthmus.sim.robot import MotorParams, Robot
 from isthmus.sim.simulation import Simulation
@@ -39,9 +39,9 @@ def real(
     engine: str | EngineFactory = DEFAULT_ENGINE,
     tick: float = PACKET_PERIOD,
     **law,
-) -> RealSimulation:
+) -> Simulation:
     reality = Reality.from_dict({"robot": robot.name, "params": params or {}, "unmodelled": law})
-    return RealSimulation(robot, reality, n, threads=1, engine=engine, tick=tick)
+    return real_simulation(robot, reality, n, threads=1, engine=engine, tick=tick)
 
 
 def run(engine: Simulation, target, seconds: float) -> np.ndarray:

@@ -69,7 +69,7 @@ def fixed_base(robot: Robot) -> Robot:
 def _still_acts(robot: Robot, param, base: str) -> bool:
     """Whether a parameter still finds what it acts on, and that can still move."""
     try:
-        writes = parameter_binding.resolve_targets(Space((param,)), robot)
+        writes = parameter_binding.resolve_targets(replace(robot, space=Space((param,))))
     except BadInput:
         return False
     if any(t.startswith("geom:") for t in param.targets):

@@ -1,6 +1,6 @@
 """Apply e to worlds: from the text of a target to columns of per-world arrays.
 
-`resolve` matches names once and gives a list of `Write`s; `Binding.apply` writes values. Applying always starts
+`resolve_targets` matches names once and gives a list of `Write`s; `Binding.apply` writes values. Applying always starts
 from the nominal row, so applying twice equals applying once and applying the nominal e restores the model bit for
 bit.
 """
@@ -15,9 +15,11 @@ import numpy as np
 
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.sim.physics import ground, motor_law
+from isthmus.sim.physics.inertia_fields import INERTIAL_FIELDS
+from isthmus.sim.physics.motors import DELAY_FIELDS
+from isthmus.sim.physics.sensors import SIGNAL_FIELDS
 from isthmus.sim.robot import Robot
-from isthmus.world import Space, Target
-from isthmus.world.inertia import vary_rigid_body
+from isthmus.world import Target
 
 _OBJECT_TYPES = {
     "geom": mujoco.mjtObj.mjOBJ_GEOM,
@@ -25,9 +27,6 @@ _OBJECT_TYPES = {
     "joint": mujoco.mjtObj.mjOBJ_JOINT,
     "actuator": mujoco.mjtObj.mjOBJ_ACTUATOR,
 }
-DELAY_FIELDS = ("action_delay", "sensor_delay")
-SIGNAL_FIELDS = ("bias", "gain", "noise")
-INERTIAL_FIELDS = ("mass", "com", "payload")
 _CONTACT_FIELDS = ("geom_solref", "geom_solimp")
 """What a unit's own ground takes the place of."""
 TARGET_KINDS = (*_OBJECT_TYPES, "opt", "motor", "link", "signal", "ground")
@@ -43,29 +42,23 @@ class Write:
     how: str
 
 
-def resolve_targets(space: Space, robot: Robot) -> list[Write]:
+def resolve_targets(robot: Robot, model: mujoco.MjModel | None = None) -> list[Write]:
+    """What the parameters of the robot's Space write to, with names matched in `model`, by default the robot's own."""
+    model = robot.model if model is None else model
     writes: list[Write] = []
-    for i, param in enumerate(space.params):
+    for i, param in enumerate(robot.space.params):
         for text in param.targets:
             where = f"target {text!r} of parameter {param.name!r}"
-            array, columns = _target_columns(Target.parse(text), robot, where)
+            array, columns = _target_columns(Target.parse(text), robot, model, where)
             if array.startswith("link.") and (param.how != "set" or param.low < 0 or array in {w.array for w in writes}):
                 raise BadInput(f"{where}: a delay is set by one parameter only, and is never negative.")
             if array.startswith("motor.") and param.how == "set":
                 columns = columns[~_overridden_by_unit(robot, array.removeprefix("motor."))[columns]]
             if array in _CONTACT_FIELDS and robot.unit.ground:
-                columns = columns[~np.isin(columns // getattr(robot.model, array).shape[1], ground.ground_geoms(robot.model))]
+                columns = columns[~np.isin(columns // getattr(model, array).shape[1], ground.ground_geoms(model))]
             if len(columns):
                 writes.append(Write(array, columns, i, param.how))
     return writes
-
-
-def resolved_writes(robot: Robot) -> list[Write]:
-    """`resolve` of the robot's own space: names are matched once, however many engines it runs on."""
-    known = vars(robot)
-    if "writes" not in known:
-        known["writes"] = resolve_targets(robot.space, robot)
-    return known["writes"]
 
 
 def _overridden_by_unit(robot: Robot, field: str) -> np.ndarray:
@@ -77,7 +70,7 @@ def _overridden_by_unit(robot: Robot, field: str) -> np.ndarray:
     return np.array(own) != np.array(design)
 
 
-def _target_columns(t: Target, robot: Robot, where: str) -> tuple[str, np.ndarray]:
+def _target_columns(t: Target, robot: Robot, model: mujoco.MjModel, where: str) -> tuple[str, np.ndarray]:
     """The per-world array that a target names, and the columns of its flattened rows."""
     if t.kind == "motor":
         _check_known("motor field", t.field, motor_law.MOTOR_LAW_FIELDS, where)
@@ -95,11 +88,11 @@ def _target_columns(t: Target, robot: Robot, where: str) -> tuple[str, np.ndarra
         return f"signal.{t.field}", _signal_columns(t, robot, where)
     if t.kind == "opt":
         _check_known("option", f"opt.{t.field}", _batch_model_fields(), where)
-        size = np.size(getattr(robot.model.opt, t.field))
+        size = np.size(getattr(model.opt, t.field))
         return f"opt.{t.field}", np.array([_component_index(t.index, size, where)])
     if t.kind not in _OBJECT_TYPES:
         raise unknown_name("kind of target", t.kind, TARGET_KINDS, where)
-    return _object_columns(t, robot.model, where)
+    return _object_columns(t, model, where)
 
 
 def _object_columns(t: Target, model: mujoco.MjModel, where: str) -> tuple[str, np.ndarray]:
@@ -170,7 +163,7 @@ def _signal_columns(t: Target, robot: Robot, where: str) -> np.ndarray:
 
 @dataclass
 class Binding:
-    """A Space tied to the per-world arrays of one engine."""
+    """A Space tied to the per-world arrays of one simulation."""
 
     writes: list[Write]
     arrays: dict[str, np.ndarray]
@@ -208,47 +201,3 @@ def _group_writes(writes: list[Write]) -> dict[str, list[tuple[str, np.ndarray, 
         else:
             group.append((w.how, w.columns, params))
     return groups
-
-
-class InertialFields:
-    """The bodies whose inertial numbers a Space changes, written together so that they stay possible bodies."""
-
-    BODY_FIELDS = ("body_mass", "body_ipos", "body_iquat", "body_inertia")
-
-    def __init__(self, writes: list[Write], model: mujoco.MjModel, robot: Robot):
-        touched = {f: _written_bodies(writes, f"inertia.{f}", 3 if f == "com" else 1) for f in INERTIAL_FIELDS}
-        self.com_bodies = np.array(sorted(touched["com"] | touched["payload"]), dtype=int)
-        """Bodies whose centre of mass may move."""
-        self.mass_only_bodies = np.array(sorted(touched["mass"] - set(self.com_bodies.tolist())), dtype=int)
-        """Bodies that only get denser or lighter."""
-        self.nominal = {f: np.array(getattr(model, f)) for f in self.BODY_FIELDS}
-        self.payload_geometry = (np.array(robot.morphology.payload.at), robot.morphology.payload.radius)
-
-    def __bool__(self) -> bool:
-        return bool(len(self.com_bodies) or len(self.mass_only_bodies))
-
-    def apply(self, arrays: dict[str, np.ndarray], model_fields: dict[str, np.ndarray], ids: np.ndarray) -> None:
-        """Write the model fields of worlds `ids`; where nothing changed, the nominal numbers bit for bit."""
-        density = arrays["inertia.mass"][ids]
-        if len(self.mass_only_bodies):
-            factor, at = density[:, self.mass_only_bodies], np.ix_(ids, self.mass_only_bodies)
-            model_fields["body_mass"][at] = factor * self.nominal["body_mass"][self.mass_only_bodies]
-            model_fields["body_inertia"][at] = factor[..., None] * self.nominal["body_inertia"][self.mass_only_bodies]
-        if len(self.com_bodies):
-            factor, payload = density[:, self.com_bodies], arrays["inertia.payload"][ids][:, self.com_bodies]
-            shift = arrays["inertia.com"][ids].reshape(len(ids), -1, 3)[:, self.com_bodies]
-            mass, com, quat, inertia = rows = [
-                np.repeat(self.nominal[f][None, self.com_bodies], len(ids), axis=0) for f in self.BODY_FIELDS
-            ]
-            changed = (factor != 1.0) | (shift != 0.0).any(-1) | (payload != 0.0)
-            if changed.any():
-                change = (factor[changed], shift[changed], payload[changed], *self.payload_geometry)
-                values = vary_rigid_body(mass[changed], com[changed], quat[changed], inertia[changed], *change)
-                for row, value in zip(rows, values, strict=True):
-                    row[changed] = value
-            for f, row in zip(self.BODY_FIELDS, rows, strict=True):
-                model_fields[f][np.ix_(ids, self.com_bodies)] = row
-
-
-def _written_bodies(writes: list[Write], array: str, width: int) -> set[int]:
-    return {int(c) // width for w in writes if w.array == array for c in w.columns}

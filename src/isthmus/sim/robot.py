@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -118,11 +118,20 @@ class Robot:
 
     @cached_property
     def model(self) -> mujoco.MjModel:
-        return compile_spec(self.spec(), self.name)
+        return _compiled_model(self.xml, self.folder, self.timestep, self.name)
 
     @cached_property
     def model_hash(self) -> str:
         return content_hash(self.xml.encode())
+
+
+@lru_cache(maxsize=64)
+def _compiled_model(xml: str, folder: Path | None, timestep: float, name: str) -> mujoco.MjModel:
+    """One model for all robots of the same text: variants of a robot differ in much that is not in it. Never written to."""
+    spec = read_spec(xml, folder, name)
+    if timestep:
+        spec.option.timestep = timestep
+    return compile_spec(spec, name)
 
 
 def read_spec(xml: str, folder: Path | None, name: str) -> mujoco.MjSpec:

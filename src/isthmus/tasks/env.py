@@ -26,7 +26,7 @@ from isthmus.sim.engines.engine import DEFAULT_ENGINE, EngineFactory
 from isthmus.sim.indexing import Indexing, driven_link_columns
 from isthmus.sim.physics.blow_up import BlowUpRecorder
 from isthmus.sim.physics.disturbances import DisturbanceProcess
-from isthmus.sim.reality import Reality, RealSimulation
+from isthmus.sim.reality import Reality, real_simulation
 from isthmus.sim.simulation import Simulation
 from isthmus.tasks.parameter_shifts import ParameterShiftSchedule
 from isthmus.tasks.samplers.curriculum import Curriculum
@@ -421,4 +421,4 @@ def _build_simulation(task: Task, n: int, threads: int, reality: Reality | None,
 
     if reality is None:
         return Simulation(task.robot, n, threads, edit, engine)
-    return RealSimulation(task.robot, reality, n, threads, tick=1.0 / task.robot.contract.rate, edit=edit, engine=engine)
+    return real_simulation(task.robot, reality, n, threads, tick=1.0 / task.robot.contract.rate, edit=edit, engine=engine)

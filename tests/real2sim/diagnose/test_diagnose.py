@@ -41,7 +41,7 @@ from isthmus.real2sim.prepare.tracks import Track, to_tracks
 from isthmus.real2sim.residual.prior import free_parameters, gaussian_prior
 from isthmus.robots import get_robot
 from isthmus.sim.reality import Reality
-from isthmus.sim.reality.simulation import RealSimulation
+from isthmus.sim.reality.simulation import real_simulation
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulate_recording import random_multisine, record_engine, record_targets
 from isthmus.tasks.catalogue import get_task
@@ -70,7 +70,7 @@ def real(controller, **tables) -> Episode:
 
 
 def _real(controller, tables: dict) -> Episode:
-    engine = RealSimulation(PENDULUM, Reality.from_dict({"robot": "pendulum", **tables}), 1, tick=TICK)
+    engine = real_simulation(PENDULUM, Reality.from_dict({"robot": "pendulum", **tables}), 1, tick=TICK)
     slices = PENDULUM.contract.slices()
     controller.reset()
 
@@ -423,6 +423,7 @@ def test_a_twins_normal_belief_has_causes_too(player):
     """A normal belief has no ends: nothing is outside of it, and everything else can still be the cause."""
     prior = gaussian_prior(PENDULUM.prior, PENDULUM.space.subset(free_parameters(PENDULUM, PENDULUM.prior)))
     normal = Normal(prior.space.names, tuple(prior.mean), tuple(map(tuple, np.diag(prior.std**2))))
-    found = gather_evidence(PENDULUM, player, [real(player, sensors={"joint_vel_scale": 1.2})], PENDULUM.prior.replace(normal))
+    prepared = prepare(PENDULUM, [real(player, sensors={"joint_vel_scale": 1.2})], findings=())
+    found = gather_evidence(prepared, player, PENDULUM.prior.replace(normal))
     assert rank_causes(found).cause == "sensor"
     assert not [x for x in found.explanations if x.cause == "outside"]

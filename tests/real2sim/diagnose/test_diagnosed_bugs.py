@@ -24,7 +24,7 @@ from isthmus.real2sim.prepare.tracks import to_tracks
 from isthmus.robots import get_robot
 from isthmus.robots.parameters import factor
 from isthmus.sim.reality import Reality
-from isthmus.sim.reality.simulation import RealSimulation
+from isthmus.sim.reality.simulation import real_simulation
 from isthmus.sim.robot import MotorParams, Robot
 from isthmus.sim.simulate_recording import random_multisine, record_engine, record_targets
 from isthmus.sim.simulation import Simulation
@@ -44,7 +44,7 @@ def driver(robot: Robot, controller: Controller) -> Callable[[int, np.ndarray], 
 def recorded(robot: Robot, controller: Controller, seconds: float = SECONDS, **tables) -> Episode:
     """What a robot that differs from its model as the tables say records."""
     tick = 1.0 / robot.contract.rate
-    engine = RealSimulation(robot, Reality.from_dict({"robot": robot.name, **tables}), 1, threads=1, tick=tick)
+    engine = real_simulation(robot, Reality.from_dict({"robot": robot.name, **tables}), 1, threads=1, tick=tick)
     return record_engine(engine, driver(robot, controller), round(seconds / tick), np.random.default_rng(1))
 
 
@@ -217,7 +217,7 @@ def test_an_encoder_with_a_calibration_offset_is_diagnosed(swing):
 def test_a_small_command_that_does_nothing_is_the_policys_own_dead_zone(asked, dead, notes, tmp_path):
     """The robot is as its model, the policy ignores small commands: nothing is wrong, and the report says of what."""
     controller, command = commanded(PENDULUM, random_multisine(PENDULUM, SECONDS, 3, 0.4), dead, tmp_path / "a.controller")
-    engine = RealSimulation(PENDULUM, Reality("pendulum"), 1, threads=1, tick=1.0 / PENDULUM.contract.rate)
+    engine = real_simulation(PENDULUM, Reality("pendulum"), 1, threads=1, tick=1.0 / PENDULUM.contract.rate)
     controller.reset()
     drive = lambda tick, y: controller.tick({"joint_pos": y[0, :1], command.name: np.array([asked])})[None].astype(float)
     episode = record_engine(engine, drive, 400, np.random.default_rng(1))

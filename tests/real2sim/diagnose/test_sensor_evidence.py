@@ -18,7 +18,7 @@ from isthmus.real2sim.diagnose.sensor_evidence import gain_evidence, sensor_erro
 from isthmus.real2sim.prepare.tracks import Track, to_tracks
 from isthmus.robots import get_robot
 from isthmus.sim.physics.unit_physics import UnitPhysics
-from isthmus.sim.reality import Reality, RealSimulation
+from isthmus.sim.reality import Reality, real_simulation
 from isthmus.sim.simulate_recording import random_multisine, record_engine, record_targets
 
 PENDULUM, CRAZYFLIE, GO1 = (get_robot(name) for name in ("pendulum", "crazyflie", "go1"))
@@ -192,7 +192,7 @@ def test_a_velocity_that_comes_a_tick_late_has_no_other_gain():
     pytest.param({"backlash": 0.03}, (-np.inf, 60.0), marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_a_drive_that_bends_is_told_from_others(law, evidence):
-    engine = RealSimulation(PENDULUM, Reality.from_dict({"robot": "pendulum", "unmodelled": law}), 1, tick=TICK)
+    engine = real_simulation(PENDULUM, Reality.from_dict({"robot": "pendulum", "unmodelled": law}), 1, tick=TICK)
     targets = random_multisine(PENDULUM, 8.0, 3, 0.8)
     episode = record_engine(engine, lambda tick, y: targets[tick : tick + 1], len(targets), np.random.default_rng(1))
     found = to_tracks([episode], PENDULUM.contract, TICK)

@@ -114,7 +114,7 @@ def test_a_motor_remembers_its_errors_and_speeds():
         for s in range(robot.substeps):
             engine.userdata["targets"][:, 0] = 0.1 * tick
             seen.append((engine.userdata["targets"][0, 0, 0], engine.qpos[0, 0], engine.qvel[0, 0]))
-            engine._substep(s)
+            engine.step_once(s)
     now = np.rint(engine.time / engine.dt).astype(int) - 1
     x = reader.read(engine.userdata["memory"], now)[0, 0]
     speeds = [seen[-1 - b][2] for b in reader.lag_steps]

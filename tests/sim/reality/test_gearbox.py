@@ -9,7 +9,7 @@ import pytest
 
 from isthmus.robots import get_robot
 from isthmus.sim.physics.unit_physics import UnitPhysics
-from isthmus.sim.reality import Reality, RealSimulation
+from isthmus.sim.reality import Reality, real_simulation
 from isthmus.sim.reality.gearbox import Gearbox
 from isthmus.sim.reality.simulation import PACKET_PERIOD
 from isthmus.sim.reality.tables import Unmodelled
@@ -60,7 +60,7 @@ def test_the_motors_law_of_a_gear_is_what_the_reality_does(name, law, field, val
     robot = get_robot(name)
     m = len(robot.default)
     units = [UnitPhysics(), *(UnitPhysics({field: (x * value,) * m}) for x in (1.0, 0.5, 2.0))]
-    truth = RealSimulation(robot, Reality.from_dict({"robot": robot.name, "unmodelled": law}), 1, tick=0.02)
+    truth = real_simulation(robot, Reality.from_dict({"robot": robot.name, "unmodelled": law}), 1, tick=0.02)
     engines = [truth, *(Simulation(dataclasses.replace(robot, unit=unit), 1) for unit in units)]
     where, seen = robot.contract.slices()["joint_vel"], []
     for tick in range(100):

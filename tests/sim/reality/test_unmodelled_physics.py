@@ -11,9 +11,11 @@ import pytest
 from isthmus.core.errors import BadInput
 from isthmus.robots import ROBOTS
 from isthmus.sim.engines.batch.engine import BatchEngines
-from isthmus.sim.reality import Reality, RealSimulation, equations
+from isthmus.sim.reality import Reality, equations, real_simulation
+from isthmus.sim.reality.external_forces import ExternalForces
 from isthmus.sim.reality.ground_truth import GroundTruth
 from isthmus.sim.reality.simulation import PACKET_PERIOD
+from isthmus.sim.reality.stiction import AttachedStiction
 from isthmus.sim.robot import Robot
 from isthmus.sim.simulation import Simulation
 from support.rotor_rig import LINK, ROTOR, real, run, wheel
@@ -42,7 +44,7 @@ def test_an_empty_reality_is_training_with_finer_steps_and_another_solver(name, 
     robot = ROBOTS[name]()
     u = [targets(robot, np.random.default_rng(k), 1, size=0.1)[0] for k in range(15)]
     engines = {
-        "real": RealSimulation(robot, Reality(name), 1, threads=1, tick=0.02),
+        "real": real_simulation(robot, Reality(name), 1, threads=1, tick=0.02),
         "same": training(robot, 0.001, solver=True),
         "fine": training(robot, 0.001),
         "coarse": training(robot, 0.005),
@@ -87,7 +89,7 @@ def test_a_restored_reality_goes_on_bit_for_bit():
 
 def test_a_tick_is_a_multiple_of_the_physics_step():
     with pytest.raises(BadInput, match="multiple"):
-        RealSimulation(PENDULUM, Reality("pendulum"), tick=0.0015)
+        real_simulation(PENDULUM, Reality("pendulum"), tick=0.0015)
 
 
 # Friction ------------------------------------------------------------------------------------------------------------
@@ -116,7 +118,7 @@ def test_a_joint_that_turns_fast_loses_the_coulomb_torque():
 
 
 def test_stribeck_falls_from_static_to_coulomb():
-    law = real(wheel(), stribeck=STRIBECK).reality.unmodelled.stribeck
+    law = real(wheel(), stribeck=STRIBECK).part(AttachedStiction).law
     v = np.linspace(0, 3, 200)
     loss = equations.stribeck_friction(v, law)
     assert loss[0] == 1.0
@@ -209,7 +211,7 @@ def test_a_cable_pulls_back_to_the_start_once_it_is_taut():
         engine.qpos[0, 0] = x
         path = run(engine, CRAZYFLIE.default, 0.02)
         assert path[-1, 7] == pytest.approx(-np.sign(x) * pull / MASS * 0.02, rel=0.01, abs=1e-9)
-    law = engine.reality.unmodelled.cable
+    law = engine.part(ExternalForces).law.cable
     far = equations.cable_force(np.array([[3.0, 4.0, 0.0]]), law)
     assert far == pytest.approx(-0.02 * np.array([[0.6, 0.8, 0.0]]))
     assert np.isfinite(equations.cable_force(np.zeros((1, 3)), law)).all()

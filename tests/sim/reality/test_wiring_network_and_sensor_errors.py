@@ -7,10 +7,11 @@ import pytest
 
 from isthmus.core.geometry import from_rotation_vector
 from isthmus.robots import ROBOTS
-from isthmus.sim.reality import Reality, RealSimulation
+from isthmus.sim.reality import Reality, real_simulation
+from isthmus.sim.reality.network import Channel
 from isthmus.sim.reality.sensor_errors import SensorErrors
 from isthmus.sim.reality.tables import Faults
-from isthmus.sim.reality.wiring_faults import Channel, WiringFaults
+from isthmus.sim.reality.wiring_faults import AttachedWiring, WiringFaults
 
 GO1, CRAZYFLIE, CARTPOLE = ROBOTS["go1"](), ROBOTS["crazyflie"](), ROBOTS["cartpole"]()
 RNG = np.random.default_rng(0)
@@ -239,15 +240,15 @@ def test_a_tilted_sensor_sees_the_same_world_from_another_side():
 
 def test_the_engine_passes_targets_and_signals_through_the_wires():
     quiet = {p.name: 0.0 for p in GO1.space.params if p.name.endswith("_noise")}
-    plain = RealSimulation(GO1, Reality.from_dict({"robot": "go1", "params": quiet}), threads=1)
-    swapped = RealSimulation(
+    plain = real_simulation(GO1, Reality.from_dict({"robot": "go1", "params": quiet}), threads=1)
+    swapped = real_simulation(
         GO1, Reality.from_dict({"robot": "go1", "params": quiet, "faults": {"swap": [["FL_hip", "FR_hip"]]}}), threads=1
     )
     u = np.array([GO1.default])
     u[0, GO1.contract.target.component_index("FL_hip")] = 0.2
-    told = swapped.wiring_faults.target(u)
+    told = swapped.part(AttachedWiring).faults.target(u)
     for _ in range(30):
         plain.step(told)
         swapped.step(u)
     assert np.array_equal(plain.qpos, swapped.qpos)
-    assert np.array_equal(swapped.signals(RNG), swapped.wiring_faults.signals(plain.signals(RNG)))
+    assert np.array_equal(swapped.signals(RNG), swapped.part(AttachedWiring).faults.signals(plain.signals(RNG)))

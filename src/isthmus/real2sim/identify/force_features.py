@@ -8,6 +8,7 @@ import numpy as np
 
 from isthmus.real2sim.residual.residual import ParameterResidual
 from isthmus.sim.engines.batch.engine import BatchEngines
+from isthmus.sim.physics.component import Attached, Component, training_components
 from isthmus.sim.physics.force_features import BodyForceFeatures, body_force_features, motor_force_features
 from isthmus.sim.physics.learned_force import Ensemble, ForceKind, LearnedForce
 from isthmus.sim.robot import Robot
@@ -51,22 +52,26 @@ def force_feature_names(robot: Robot, learned: LearnedForce) -> tuple[str, ...]:
     return tuple(f"{what} {when}" for what in (first, "speed") for when in back)
 
 
-class _FeatureRecorder(Simulation):
-    """An engine that notes the features of its last learned force before every physics step."""
+class _FeatureRecorder(Attached):
+    """Records the features of the last learned force, and qpos, before every physics step."""
 
-    recorded_features: list[np.ndarray]
-    recorded_states: list[np.ndarray]
+    every = 1
 
-    def _advance(self, steps: int) -> None:
-        reader = self.learned_forces.features[-1]
-        if isinstance(reader, BodyForceFeatures):
-            x = reader.read(self.qpos, self.qvel, self.ctrl)[:, None]
+    def __init__(self, sim: Simulation):
+        self._sim, self._reader = sim, sim.learned_forces.features[-1]
+        self.features: list[np.ndarray] = []
+        self.qpos: list[np.ndarray] = []
+
+    def before_step(self, substep: int) -> None:
+        del substep
+        sim = self._sim
+        if isinstance(self._reader, BodyForceFeatures):
+            x = self._reader.read(sim.qpos, sim.qvel, sim.ctrl)[:, None]
         else:
-            now = np.rint(self.time / self.dt).astype(int) % self.learned_forces.history_steps
-            x = reader.read(self.userdata["memory"], now)
-        self.recorded_features.append(x)
-        self.recorded_states.append(self.qpos.copy())
-        super()._advance(steps)
+            now = np.rint(sim.time / sim.dt).astype(int) % sim.learned_forces.history_steps
+            x = self._reader.read(sim.userdata["memory"], now)
+        self.features.append(x)
+        self.qpos.append(sim.qpos.copy())
 
 
 def rollout_features(
@@ -79,16 +84,16 @@ def rollout_features(
     """
     robot, segments = residual.robot, residual.segments
     S, ticks = len(segments), segments.ticks
-    tape = _FeatureRecorder(
-        with_learned_force(robot, learned), S, residual.threads, engine=BatchEngines(native_motor_law=False)
-    )
-    tape.apply(np.repeat(e[None], S, axis=0), tape.all_ids)
-    tape.reset(tape.all_ids, *residual.start_states(segments.qpos, segments.qvel, xi), segments.past_targets)
-    tape.recorded_features, tape.recorded_states = [], []
+    forced = with_learned_force(robot, learned)
+    components = (*training_components(forced), Component(_FeatureRecorder))
+    sim = Simulation(forced, S, residual.threads, engine=BatchEngines(native_motor_law=False), components=components)
+    sim.apply(np.repeat(e[None], S, axis=0), sim.all_ids)
+    sim.reset(sim.all_ids, *residual.start_states(segments.qpos, segments.qvel, xi), segments.past_targets)
     for t in range(ticks):
-        residual.correct_state(tape, tape.noiseless_signals(), t)
-        tape.replay(segments.target[:, t])
-    x, q = (np.stack(noted, axis=1) for noted in (tape.recorded_features, tape.recorded_states))
+        residual.correct_state(sim, sim.noiseless_signals(), t)
+        sim.replay(segments.target[:, t])
+    recorder = sim.part(_FeatureRecorder)
+    x, q = (np.stack(rows, axis=1) for rows in (recorder.features, recorder.qpos))
     looks = np.unique(np.linspace(0, robot.substeps - 1, SAMPLES_PER_TICK).round().astype(int))
     x, q = (a.reshape(S, ticks, robot.substeps, *a.shape[2:])[:, :, looks] for a in (x, q))
     return x, q

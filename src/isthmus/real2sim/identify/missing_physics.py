@@ -16,7 +16,7 @@ from isthmus.real2sim.identify.fit import Minimum, find_minimum, noise_by_signal
 from isthmus.real2sim.identify.model_selection import AS_BELIEVED, Candidate, best_world, choose, evaluate
 from isthmus.real2sim.prepare.segments import Segments
 from isthmus.real2sim.residual.prior import extend_space, free_parameters
-from isthmus.sim.parameter_binding import resolved_writes
+from isthmus.sim.parameter_binding import resolve_targets
 from isthmus.sim.physics.ground import GROUND_UNITS, CompliantGround, ground_from_sink_depth, hardest_stable_ground
 from isthmus.sim.robot import Robot
 from isthmus.world import Belief, Param
@@ -108,7 +108,7 @@ def ground_parameters(robot: Robot) -> tuple[Param, ...]:
 
 def _refitted_parameters(robot: Robot, belief: Belief, prior_belief: Belief) -> tuple[str, ...]:
     """Numbers that the recordings were fitted by, and still do something; all that are open if none were."""
-    acts = {robot.space.names[w.param] for w in resolved_writes(robot)}
+    acts = {robot.space.names[w.param] for w in resolve_targets(robot)}
     names = tuple(n for n in free_parameters(robot, prior_belief) if n in acts)
     fitted = tuple(n for n in names if belief.interval(n) != prior_belief.interval(n))
     return fitted or names

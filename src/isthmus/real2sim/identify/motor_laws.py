@@ -21,8 +21,8 @@ from isthmus.sim.physics.motor_figures import (
     supports_gear,
 )
 from isthmus.sim.physics.motor_law import MOTOR_FIELD_DEFAULTS, MOTOR_LAW_FIELDS, ROTOR_SUBSTEPS
+from isthmus.sim.physics.motors import link_mobility
 from isthmus.sim.physics.unit_physics import UnitPhysics
-from isthmus.sim.reality.gearbox import link_mobility
 from isthmus.sim.robot import Robot
 from isthmus.world import Param, Target
 

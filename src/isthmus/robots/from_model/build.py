@@ -159,5 +159,5 @@ def build_robot(config: Config, folder: Path) -> Robot:
         doc=f"{len(labels)} motors{damps}, {drive} drive at {1.0 / tick:g} Hz, from {path.name}",
     )
     vars(robot)["model"] = final  # the same text, compiled already
-    parameter_binding.resolved_writes(robot)
+    parameter_binding.resolve_targets(robot)
     return robot

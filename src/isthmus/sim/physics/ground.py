@@ -7,7 +7,7 @@ and units that were found to walk on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import mujoco
 import numpy as np
 
 from isthmus.core.errors import BadInput
+from isthmus.sim.physics.component import Attached, Component, Parameters
 from isthmus.world import Target
 
 if TYPE_CHECKING:
@@ -117,16 +118,6 @@ def ground_geoms(model: mujoco.MjModel) -> np.ndarray:
     return np.flatnonzero(fixed & ((model.geom_contype != 0) | (model.geom_conaffinity != 0)))
 
 
-def build_spec(robot: Robot, edit: Callable[[mujoco.MjSpec], None] | None) -> mujoco.MjSpec:
-    """The robot's model, with the changes of an engine and of a ground of its own."""
-    spec = robot.spec()
-    if edit is not None:
-        edit(spec)
-    if robot.unit.ground:
-        set_compliant_contact(spec)
-    return spec
-
-
 def set_compliant_contact(spec: mujoco.MjSpec) -> None:
     """The settings that this ground needs."""
     spec.option.cone, spec.option.impratio = mujoco.mjtCone.mjCONE_ELLIPTIC, IMPRATIO
@@ -136,27 +127,34 @@ def set_compliant_contact(spec: mujoco.MjSpec) -> None:
             geom.priority = first
 
 
-def nominal_ground_fields(robot: Robot) -> dict[str, np.ndarray]:
-    """The figures of a robot's own ground, if it has one, as rows that a Space can write to."""
-    law = robot.unit.ground
-    return {f"ground.{name}": np.array([value]) for name, value in law.to_dict().items()} if law else {}
+def compliant_ground() -> Component:
+    """The ground of the robot's unit as a component."""
+    return Component(AttachedGround, set_compliant_contact)
 
 
-class AttachedGround:
-    """Of the worlds of an engine.
+class AttachedGround(Attached):
+    """The ground of the worlds of a simulation.
 
     A contact of impedance d with solref (-s, -c) is at rest a spring of stiffness s / ((1 - d) w), where w is MuJoCo's inverse
     weight of the foot, and a damper of c / ((1 - d) w).
     """
 
     def __init__(self, sim: Simulation):
+        ground = sim.robot.unit.ground
+        assert ground is not None
+        self._nominal = {name: np.array([value]) for name, value in ground.to_dict().items()}
+        self.arrays = {name: np.tile(row, (sim.n, 1)) for name, row in self._nominal.items()}
+        """Stiffness and damping under e, (n, 1)."""
         self._foot_body_ids = _foot_bodies(sim.robot)
         self._ground_geoms, self._inverse_weight = ground_geoms(sim.model), sim.engine.field("body_invweight0")
         self._solref, self._solimp = sim.engine.field("geom_solref"), sim.engine.field("geom_solimp")
 
-    def apply(self, arrays: Mapping[str, np.ndarray], ids: np.ndarray) -> None:
-        """Write the ground of worlds `ids`, whose masses are settled, from "ground.stiffness" and "ground.damping", (n, 1)."""
-        law = np.concatenate([arrays[f"ground.{name}"][ids] for name in GROUND_FIELDS], axis=1)
+    def parameters(self) -> Parameters:
+        return {f"ground.{name}": (row, self.arrays[name]) for name, row in self._nominal.items()}
+
+    def apply(self, ids: np.ndarray) -> None:
+        """Write the contact of worlds `ids`, whose inverse weights follow their masses."""
+        law = np.concatenate([self.arrays[name][ids] for name in GROUND_FIELDS], axis=1)
         weight = self._inverse_weight[ids][:, self._foot_body_ids, 0].mean(1, keepdims=True)
         self._solref[np.ix_(ids, self._ground_geoms)] = (-(1.0 - CONTACT_IMPEDANCE) * weight * law)[:, None]
         self._solimp[np.ix_(ids, self._ground_geoms)] = np.array([CONTACT_IMPEDANCE, CONTACT_IMPEDANCE, 1e-3, 0.5, 2.0])

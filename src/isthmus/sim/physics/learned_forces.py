@@ -1,15 +1,27 @@
-"""Learned forces of a robot in one engine: as numbers for motors.c, and as the same law in NumPy."""
+"""Learned forces of a robot: as a table for motor_law.c, and as the same law in NumPy where the engine does not run it."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import mujoco
 import numpy as np
 
 from isthmus.core.errors import BadInput
 from isthmus.sim.indexing import driven_joint_columns
-from isthmus.sim.physics.force_features import BodyForceFeatures, MotorForceFeatures, body_force_features, motor_force_features
+from isthmus.sim.physics.component import Attached
+from isthmus.sim.physics.force_features import (
+    BodyForceFeatures,
+    MotorForceFeatures,
+    body_force_features,
+    motor_error_and_speed,
+    motor_force_features,
+)
 from isthmus.sim.physics.learned_force import MAX_FEATURES, TRUST_FADE_RATIO, Ensemble
 from isthmus.sim.robot import Robot
+
+if TYPE_CHECKING:
+    from isthmus.sim.simulation import Simulation
 
 
 class LearnedForces:
@@ -71,6 +83,39 @@ class LearnedForces:
             found = net(x.reshape(-1, x.shape[-1])).reshape(x.shape[:2])
             columns = np.arange(out.shape[1])[dof_columns][list(reader.motors)]
             out[:, columns] += found
+
+
+class AppliedForces(Attached):
+    """Learned forces at work in the worlds of a simulation, with the motors' recent past that they read."""
+
+    def __init__(self, sim: Simulation):
+        self._sim, self.law = sim, sim.learned_forces
+        self.every = 1 if self.law and not sim.runs_motor_law else 0
+
+    def start(self, ids: np.ndarray, sent: np.ndarray) -> None:
+        del sent
+        self._sim.userdata["memory"][ids] = self._memory_entry(ids)[:, None]
+
+    def _memory_entry(self, ids: np.ndarray) -> np.ndarray:
+        """Error (or torque asked) and speed of the motors now, (k, 2, m)."""
+        sim = self._sim
+        if sim.driven_joints is None or not self.law.history_steps:
+            return np.zeros((len(ids), 2, sim.layout.motor_count))
+        q, qd = sim.qpos[ids][:, sim.driven_joints[0]], sim.qvel[ids][:, sim.driven_joints[1]]
+        return motor_error_and_speed(sim.motor_law.drive, sim.userdata["targets"][ids][:, 0], q, qd)
+
+    def before_step(self, substep: int) -> None:
+        """Write the forces, on top of those of `Simulation.apply_force`."""
+        sim = self._sim
+        memory, slot = sim.userdata["memory"], np.zeros(sim.n, dtype=int)
+        if self.law.history_steps and sim.driven_joints is not None:
+            q, qd = sim.qpos[:, sim.driven_joints[0]], sim.qvel[:, sim.driven_joints[1]]
+            slot = np.rint(sim.time / sim.dt).astype(int) % self.law.history_steps
+            u = sim.motors.target_in_force(substep)
+            memory[sim.all_ids, slot] = motor_error_and_speed(sim.motor_law.drive, u, q, qd)
+        sim.qfrc_applied[:] = sim.userdata["force"]
+        columns = slice(None) if sim.driven_joints is None else sim.driven_joints[1]
+        self.law.add(sim.qfrc_applied, sim.qpos, sim.qvel, sim.ctrl, memory, slot, columns)
 
 
 def _native_table_entry(reader: BodyForceFeatures | MotorForceFeatures, net: Ensemble) -> list[float]:

@@ -12,16 +12,22 @@ number moves its place.
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import mujoco
 import numpy as np
 
 from isthmus.sim import parameter_binding
+from isthmus.sim.indexing import as_slice
+from isthmus.sim.physics.component import Attached, Component, StateIndex
+from isthmus.sim.physics.motors import link_mobility
 from isthmus.sim.reality.tables import Unmodelled
 from isthmus.sim.robot import Robot
+
+if TYPE_CHECKING:
+    from isthmus.sim.simulation import Simulation
 
 DRIVE_DAMPING_RATIO = 0.03
 """Damping ratio of the flexible drive: steel, grease and bearings."""
@@ -76,9 +82,15 @@ class Gearbox:
         links, start = (self.link_qpos, self.nq) if array == "qpos" else (self.link_qvel, self.nv)
         return [start + links.index(c) if c in links else c for c in columns]
 
-    def append_rotors(self, rows: np.ndarray, array: str) -> np.ndarray:
-        """State of the model, (…, nq) or (…, nv), with rotors that go with their links."""
-        return np.concatenate([rows, rows[..., list(self.link_qpos if array == "qpos" else self.link_qvel)]], axis=-1)
+    def index(self, at: StateIndex, encoders_on_rotor: bool) -> StateIndex:
+        """Motors drive the rotors, encoders may be on them, and rotors start with their links."""
+        if at.driven is None:
+            return at
+        sources = at.sources
+        if encoders_on_rotor:
+            sources = [(a, self.rotor_columns(c, a) if a in ("qpos", "qvel") else c) for a, c in sources]
+        driven = self.rotor_columns(at.driven[0], "qpos"), self.rotor_columns(at.driven[1], "qvel")
+        return replace(at, sources=sources, driven=driven, qpos_followers=self.link_qpos, qvel_followers=self.link_qvel)
 
 
 def damper_torque(q: np.ndarray, qd: np.ndarray, theta: np.ndarray, speed: np.ndarray, gearbox: Gearbox) -> np.ndarray:
@@ -90,20 +102,13 @@ def _armature_under(robot: Robot, e: np.ndarray) -> np.ndarray:
     """Of every degree of freedom under e, (d,)."""
     nominal = {"dof_armature": robot.model.dof_armature.copy()}
     arrays = {"dof_armature": nominal["dof_armature"][None].copy()}
-    writes = [w for w in parameter_binding.resolved_writes(robot) if w.array == "dof_armature"]
+    writes = [w for w in parameter_binding.resolve_targets(robot) if w.array == "dof_armature"]
     parameter_binding.Binding(writes, arrays, nominal).apply(e[None], np.array([0]))
     return arrays["dof_armature"][0]
 
 
-def link_mobility(robot: Robot, dofs: list[int]) -> np.ndarray:
-    """1/I of links without their rotors."""
-    model = copy.deepcopy(robot.model)
-    model.dof_armature[dofs] = 0.0
-    mujoco.mj_setConst(model, mujoco.MjData(model))
-    return model.dof_invweight0[dofs]
-
-
 def add_rotors(spec: mujoco.MjSpec, robot: Robot, gearbox: Gearbox) -> None:
+    spec.option.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
     for name in gearbox.joints:
         link = robot.model.joint(name)
         slide = int(link.type[0]) == int(mujoco.mjtJoint.mjJNT_SLIDE)
@@ -128,3 +133,39 @@ def add_rotors(spec: mujoco.MjSpec, robot: Robot, gearbox: Gearbox) -> None:
     for actuator in spec.actuators:
         if actuator.target in gearbox.joints:
             actuator.target = f"{actuator.target}:rotor"
+
+
+class AttachedGearbox(Attached):
+    """Rotors with the armature of their joints, and the damping of a flexible drive."""
+
+    needs_set_const = True
+
+    def __init__(self, sim: Simulation, gearbox: Gearbox):
+        self._sim, self.gearbox = sim, gearbox
+        self.every = 0 if gearbox.stiffness is None else 1
+        self._armature = sim.engine.field("dof_armature")
+        self._armature_varies = "dof_armature" in sim.varied_arrays
+        self._link_columns = as_slice(list(gearbox.link_qpos)), as_slice(list(gearbox.link_qvel))
+
+    def write_model(self, ids: np.ndarray) -> None:
+        model = self._sim.model
+        links, rotors = np.array(self.gearbox.link_qvel), np.arange(self.gearbox.nv, model.nv)
+        nominal = np.tile(model.dof_armature[links], (len(ids), 1))
+        inertia = self._armature[np.ix_(ids, links)] if self._armature_varies else nominal
+        self._armature[np.ix_(ids, rotors)] = inertia
+        self._armature[np.ix_(ids, links)] = 0.0
+
+    def before_step(self, substep: int) -> None:
+        del substep
+        gear, qpos, qvel, force = self.gearbox, self._sim.qpos, self._sim.qvel, self._sim.qfrc_applied
+        q, v = self._link_columns
+        tau = damper_torque(qpos[:, q], qvel[:, v], qpos[:, gear.nq :], qvel[:, gear.nv :], gear)
+        force[:, v], force[:, gear.nv :] = tau, -tau
+
+
+def gearbox_component(robot: Robot, gearbox: Gearbox) -> Component:
+    return Component(
+        attach=lambda sim: AttachedGearbox(sim, gearbox),
+        edit=lambda spec: add_rotors(spec, robot, gearbox),
+        index=lambda at: gearbox.index(at, robot.motors.encoder == "rotor"),
+    )

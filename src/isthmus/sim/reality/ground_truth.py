@@ -7,11 +7,13 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from isthmus.sim.reality.simulation import RealSimulation
+from isthmus.sim.reality.motor_derating import MotorDerating
+from isthmus.sim.reality.sensor_errors import SensorErrors
+from isthmus.sim.simulation import Simulation
 
 
 class GroundTruth:
-    def __init__(self, sim: RealSimulation):
+    def __init__(self, sim: Simulation):
         self.sim = sim
         self.events: list[dict[str, Any]] = []
         """What happened to the robot itself."""
@@ -22,9 +24,8 @@ class GroundTruth:
     def read(self) -> dict[str, Any]:
         """State, torque, e, contacts (N), heat, battery and whether the robot has fallen, as plain data and arrays."""
         engine = self.sim
-        nq, nv = engine.original_robot.model.nq, engine.original_robot.model.nv
-        missing = engine.unmodelled_physics
-        assert missing is not None
+        nq, nv = engine.robot.model.nq, engine.robot.model.nv
+        derating = engine.part(MotorDerating)
         contacts = self._contacts()
         feet = {foot: sum(c["force"] for c in contacts if foot in c["geoms"]) for foot in engine.robot.morphology.foot_geoms}
         return {
@@ -35,9 +36,9 @@ class GroundTruth:
             "e": dict(zip(engine.robot.space.names, engine.e[0].tolist(), strict=True)),
             "contacts": contacts,
             "feet": feet,
-            "heat": missing.full_load_minutes[0].copy(),
-            "battery": float(missing.battery_seconds[0]),
-            "drift": engine.sensor_errors.bias_walk[0].copy(),
+            "heat": derating.full_load_minutes[0].copy(),
+            "battery": float(derating.battery_seconds[0]),
+            "drift": engine.part(SensorErrors).bias_walk[0].copy(),
             "fallen": self._fallen(contacts),
             "events": list(self.events),
         }

@@ -11,13 +11,14 @@ import numpy as np
 
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.core.geometry import from_rotation_vector
+from isthmus.sim.physics.component import Attached
 from isthmus.sim.reality.tables import Sensors, Values
 from isthmus.sim.robot import Robot
 
 IMU_SIGNALS = ("quat", "gyro", "accel")
 
 
-class SensorErrors:
+class SensorErrors(Attached):
     """Resolves names once; then `add` is arithmetic."""
 
     def __init__(self, sensors: Sensors, robot: Robot, n: int):
@@ -49,6 +50,15 @@ class SensorErrors:
         if self._nonzero["noise"]:
             seen += self.noise * rng.standard_normal(seen.shape)
         return seen
+
+    def signals(self, values: np.ndarray, elapsed: float, rng: np.random.Generator) -> np.ndarray:
+        return self.add(values.astype(np.float64), elapsed, rng)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"walk": self.bias_walk.copy()}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        self.bias_walk[:] = state["walk"]
 
 
 def _mounting(robot: Robot, tilt: tuple[float, float]) -> list[tuple[slice, np.ndarray]]:

@@ -30,10 +30,13 @@ from isthmus.core.files import content_hash
 from isthmus.data.contract import AffineFeedback
 from isthmus.deploy.links.link import Command, Identity, Mode, Packet
 from isthmus.sim.reality.ground_truth import GroundTruth
+from isthmus.sim.reality.motor_derating import MotorDerating
+from isthmus.sim.reality.network import Channel
 from isthmus.sim.reality.reality_file import Reality
+from isthmus.sim.reality.sensor_errors import SensorErrors
 from isthmus.sim.reality.servo_damping import ServoDamping
-from isthmus.sim.reality.simulation import PACKET_PERIOD, RealSimulation
-from isthmus.sim.reality.wiring_faults import Channel
+from isthmus.sim.reality.simulation import PACKET_PERIOD, real_simulation
+from isthmus.sim.reality.wiring_faults import WiringFaults
 from isthmus.sim.robot import Robot
 
 COMMAND_TIMEOUT = 0.1
@@ -57,7 +60,9 @@ class VirtualRobot:
         if not 0 < timeout < 60:
             raise BadInput(f"a time-out must lie between 0 and 60 s, not at {timeout:g}.")
         self.robot, self.timeout, self.period = robot, timeout, PACKET_PERIOD
-        self.sim = RealSimulation(robot, reality, 1, threads=1)
+        self.sim = real_simulation(robot, reality, 1, threads=1, wired=False)
+        self._wiring = WiringFaults(reality.faults, robot.contract)
+        self._derating, self._sensor_errors = self.sim.part(MotorDerating), self.sim.part(SensorErrors)
         if start is not None and np.shape(start) != (robot.model.nq,):
             raise BadInput(f"the start of {robot.name} has {np.size(start)} numbers, not {robot.model.nq}.")
         self._start_qpos = None if start is None else np.array(start, dtype=float)[None]
@@ -84,7 +89,7 @@ class VirtualRobot:
         self._identity = Identity(robot.contract, unit, model, self._mode, timeout, source="virtual")
         self._return_to_start()
         self._configure_motors()
-        self._sensor_signals = self.sim.signals_before_wiring(self._rng, 0.0)
+        self._sensor_signals = self.sim.unrounded_signals(self._rng, 0.0)
 
     @property
     def time(self) -> float:
@@ -125,7 +130,7 @@ class VirtualRobot:
             target = np.asarray(command.target, dtype=float)
             if target.shape != self._default.shape or not np.isfinite(target).all():
                 return
-            self._target = self.sim.wiring_faults.target(target)
+            self._target = self._wiring.target(target)
         if command.mode in ("idle", "track", "damp"):
             self._last_sequence, self._last_command_time = command.sequence, self.time
             self._enter_mode(command.mode)
@@ -141,22 +146,24 @@ class VirtualRobot:
     def _configure_motors(self) -> None:
         """Motors as the mode has them, from where the robot is now."""
         engine = self.sim
-        engine.restore_link_control()
+        engine.motors.restore_gains()
         if self._servos is not None:
             self._servos.enable_damping() if self._mode == "damp" else self._servos.restore_servos()
         if self._holds_pose and engine.driven_joints is not None:
             self._hold_target = engine.qpos[0, engine.driven_joints[0]].copy()
         kp, kd = engine.userdata["motor.kp"], engine.userdata["motor.kd"]
         if self._mode == "damp":
-            engine.set_onboard_gains(*(0.0, self._damping) if self._holds_pose else (kp, kd))
+            engine.motors.override_gains(*(0.0, self._damping) if self._holds_pose else (kp, kd))
         elif self._mode in ("idle", "busy") and self._holds_pose:
-            engine.set_onboard_gains(IDLE_GAIN_FACTOR * kp, IDLE_GAIN_FACTOR * kd)
+            engine.motors.override_gains(IDLE_GAIN_FACTOR * kp, IDLE_GAIN_FACTOR * kd)
 
     def _return_to_start(self) -> None:
         """To the start and at rest; what is warm stays warm."""
-        kept = self.sim.wear_state()
+        worn = (self._derating, self._sensor_errors)
+        kept = [part.state() for part in worn]
         self.sim.reset(self.sim.all_ids, self._start_qpos)
-        self.sim.wear_state(kept)
+        for part, state in zip(worn, kept, strict=True):
+            part.restore(state)
 
     # Time -----------------------------------------------------------------------------------------------------
 
@@ -168,14 +175,13 @@ class VirtualRobot:
             self._enter_mode("damp")
         target = self._next_target()
         if target is not None:
-            assert self.sim.unmodelled_physics is not None
-            self.sim.unmodelled_physics.battery_idle = self._mode in ("idle", "busy")
-            self.sim.step_motor_target(target[None])
+            self._derating.battery_idle = self._mode in ("idle", "busy")
+            self.sim.step(target[None])
             if self.sim.diverged[0]:
                 self._recover()
         self._period_count += 1
-        self._sensor_signals = self.sim.signals_before_wiring(self._rng, PACKET_PERIOD)
-        values = self.sim.wiring_faults.signals(self._sensor_signals)[0]
+        self._sensor_signals = self.sim.unrounded_signals(self._rng, PACKET_PERIOD)
+        values = self._wiring.signals(self._sensor_signals)[0]
         self._outgoing.send(Packet(self._period_count, self.clock, self._mode, values.copy()), self.time)
         return self._outgoing.arrivals(self.time)
 

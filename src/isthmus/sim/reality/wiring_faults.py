@@ -1,23 +1,20 @@
-"""Faults between a robot and whoever uses it: its wiring, as functions of vectors, and its network, as queues of packets.
+"""Faults of the wiring and configuration between a robot and whoever uses it, as functions of vectors.
 
-`Wires` turns what the robot senses into what it sends, and what it is sent into what it does. Swapped and flipped motors
+`WiringFaults` turns what the robot senses into what it sends, and what it is sent into what it does. Swapped and flipped motors
 change every joint signal and the target alike, as wrong motor ids do.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
-from typing import Generic, TypeVar
 
 import numpy as np
 
 from isthmus.core.errors import BadInput, unknown_name
 from isthmus.core.geometry import rotate, rotate_inverse
 from isthmus.data.contract import Contract, Signal
-from isthmus.sim.reality.tables import Faults, NetworkDelay
-
-T = TypeVar("T")
+from isthmus.sim.physics.component import Attached
+from isthmus.sim.reality.tables import Faults
 
 
 class WiringFaults:
@@ -118,33 +115,15 @@ def _frame_rotations(frames: Mapping[str, str], contract: Contract) -> list:
     return found
 
 
-class Channel(Generic[T]):
-    """One direction of a network: items go in, and come out later, twice, in another order, or never."""
+class AttachedWiring(Attached):
+    """Wiring faults between a simulation and whoever uses it."""
 
-    def __init__(self, faults: Faults, rng: np.random.Generator):
-        self.faults, self.delay, self.rng = faults, faults.network_delay, rng
-        self._queue: deque[tuple[float, T]] = deque()
-        self._overtaken: list[tuple[float, T]] = []
-        self.perfect = not (faults.drop or faults.duplicate or faults.reorder or self.delay != NetworkDelay(0.0))
+    def __init__(self, faults: WiringFaults):
+        self.faults = faults
 
-    def send(self, item: T, now: float) -> None:
-        if self.perfect:
-            self._queue.append((now, item))
-            return
-        lost, twice, behind, wait = self.rng.uniform(size=4)
-        if lost < self.faults.drop:
-            return
-        due = now + self.delay.extra + self.delay.jitter * wait
-        copies = [(due, item)] * (2 if twice < self.faults.duplicate else 1)
-        if behind < self.faults.reorder and not self._overtaken:
-            self._overtaken = copies
-            return
-        self._queue.extend(copies + self._overtaken)
-        self._overtaken = []
+    def target(self, target: np.ndarray) -> np.ndarray:
+        return self.faults.target(target)
 
-    def arrivals(self, now: float) -> list[T]:
-        """What has come out by now. Nothing overtakes but what `reorder` says."""
-        found = []
-        while self._queue and self._queue[0][0] <= now + 1e-9:
-            found.append(self._queue.popleft()[1])
-        return found
+    def signals(self, values: np.ndarray, elapsed: float, rng: np.random.Generator) -> np.ndarray:
+        del elapsed, rng
+        return self.faults.signals(values)
