@@ -28,7 +28,7 @@ class Walker(FakeLibrary):
     def learn_residual(self, arguments):
         assert arguments["only"] == "ground"
         candidates = {"as believed": ErrorPair(1.2, 1.22), "soft ground": ErrorPair(1.1, 1.09)}
-        ground = GroundRecord(2750.0, 84.0, 0.0114, ()) if self.soft else None
+        ground = GroundRecord(2750.0, 84.0, 0.0114, (), (2500.0, 3000.0), (70.0, 95.0)) if self.soft else None
         error = ErrorChange(ErrorPair(1.2, 1.22), ErrorPair(1.1, 1.09))
         return residual_result(self.soft, error, ground, candidates)
 
