@@ -5,7 +5,7 @@
     isthmus.train("pendulum/swingup", "runs/a")
     isthmus.export("runs/a", "a.controller")
     isthmus.run("a.controller", "sim:hidden:5", seconds=10, record="swing.mcap")
-    isthmus.diagnose("a.controller", ["swing.mcap"]).headline
+    isthmus.identify("pendulum", ["swing.mcap"], "desk.twin").parameters
 
 This file is the table of contents. Every name is loaded when it is first used, so `import isthmus` costs milliseconds.
 """
@@ -28,7 +28,19 @@ if TYPE_CHECKING:
     from isthmus.deploy.links.link import Link as Link
     from isthmus.deploy.links.registry import connect as connect
     from isthmus.deploy.run import run as run
+    from isthmus.learn.evaluate.compare import compare as compare
+    from isthmus.learn.evaluate.evaluate import evaluate as evaluate
+    from isthmus.learn.evaluate.probe import probe as probe
+    from isthmus.learn.policies.export import export as export
     from isthmus.learn.runs import Run as Run
+    from isthmus.learn.train import train as train
+    from isthmus.pipeline.loop import loop as loop
+    from isthmus.real2sim.drift.drift import drift as drift
+    from isthmus.real2sim.identify.excite import excite as excite
+    from isthmus.real2sim.identify.fit_actuator import fit_actuator as fit_actuator
+    from isthmus.real2sim.identify.identify import identify as identify
+    from isthmus.real2sim.identify.learn_residual import learn_residual as learn_residual
+    from isthmus.real2sim.identify.predict import predict as predict
     from isthmus.robots import get_robot as get_robot
     from isthmus.robots.twin import Twin as Twin
     from isthmus.sim.reality.reality_file import Reality as Reality
@@ -71,13 +83,27 @@ _HOME = {
     # by name
     "get_robot": "isthmus.robots",
     "get_task": "isthmus.tasks.catalogue",
+    # verbs
+    "train": "isthmus.learn.train",
+    "evaluate": "isthmus.learn.evaluate.evaluate",
+    "compare": "isthmus.learn.evaluate.compare",
+    "probe": "isthmus.learn.evaluate.probe",
+    "export": "isthmus.learn.policies.export",
+    "identify": "isthmus.real2sim.identify.identify",
+    "predict": "isthmus.real2sim.identify.predict",
+    "fit_actuator": "isthmus.real2sim.identify.fit_actuator",
+    "learn_residual": "isthmus.real2sim.identify.learn_residual",
+    "excite": "isthmus.real2sim.identify.excite",
+    "drift": "isthmus.real2sim.drift.drift",
+    "loop": "isthmus.pipeline.loop",
 }
 """Public name -> module that defines it."""
 
 __all__ = [  # noqa: RUF022 (in the order of the table)
-    "Param", "Space", "Belief", "Signal", "Contract", "Episode", "Store", "Controller", "Link", "Reality", "Robot", "Twin",
-    "Task", "Run", "Protocol", "Rate", "Estimate", "BadInput", "Interrupted", "connect", "run", "validate",
-    "get_robot", "get_task",
+    "Param", "Space", "Belief", "Signal", "Contract", "Episode", "Store", "Controller", "Link", "Reality", "Robot",
+    "Twin", "Task", "Run", "Protocol", "Rate", "Estimate", "BadInput", "Interrupted", "connect", "run", "validate",
+    "get_robot", "get_task", "train", "evaluate", "compare", "probe", "export", "identify", "predict", "fit_actuator",
+    "learn_residual", "excite", "drift", "loop",
 ]  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from threading import current_thread, main_thread
 from typing import Any
 
+import isthmus
 from isthmus.core.errors import BadInput, Interrupted
 from isthmus.core.progress import Progress
 from isthmus.core.results import Result
@@ -73,28 +74,13 @@ RESULT_TYPES: dict[str, type[Result]] = {
 }
 
 
-VERBS = {
-    "train": "isthmus.learn.train:train",
-    "evaluate": "isthmus.learn.evaluate.evaluate:evaluate",
-    "export": "isthmus.learn.policies.export:export",
-    "run": "isthmus.deploy.run:run",
-    "identify": "isthmus.real2sim.identify.identify:identify",
-    "fit_actuator": "isthmus.real2sim.identify.fit_actuator:fit_actuator",
-    "learn_residual": "isthmus.real2sim.identify.learn_residual:learn_residual",
-    "excite": "isthmus.real2sim.identify.excite:excite",
-    "validate": "isthmus.validation.validate:validate",
-}
-"""Verb -> its function, MODULE:NAME."""
-
-
 class IsthmusLibrary:
     """The functions of this package."""
 
     def __call__(self, call: Call, progress: Progress) -> Result:
-        if call.verb not in VERBS:
+        if call.verb in _READERS:
             return _run_command(call)
-        module, _, name = VERBS[call.verb].partition(":")
-        function = getattr(importlib.import_module(module), name)
+        function = getattr(isthmus, call.verb)
         if call.verb != "run":
             return function(**call.arguments, progress=progress)
         with stop_on_signals() if current_thread() is main_thread() else nullcontext(never) as stopping:
