@@ -18,6 +18,7 @@ from safetensors.numpy import load, save
 
 from isthmus.core.errors import BadInput
 from isthmus.core.files import atomic_write, canonical_json
+from isthmus.learn.migrate import migrate_arrays
 
 MAX_BYTES = 4 * 2**30
 KEEP_NEWEST = 2
@@ -56,7 +57,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         raise BadInput(f"{path} is not a whole checkpoint ({type(error).__name__}); delete it to use an older one.") from None
     if not isinstance(meta, dict) or header.get("hash") != _digest(arrays, meta):
         raise BadInput(f"{path} was altered after it was written: its hash does not fit; delete it to use an older one.")
-    return arrays, meta
+    return migrate_arrays(arrays), meta
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

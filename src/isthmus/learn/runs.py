@@ -33,6 +33,7 @@ from isthmus.core.from_plain import from_plain
 from isthmus.data.contract import AffineFeedback
 from isthmus.learn import checkpoint
 from isthmus.learn.algorithms.ppo import PPOConfig
+from isthmus.learn.migrate import migrate_config
 from isthmus.learn.policies.actor import Actor, ActorSpec
 from isthmus.learn.policies.context import Context
 from isthmus.sim.physics.unit_physics import LEARNED_FORCES_FILE, MAX_FILE_BYTES, UNIT_FILE, UnitPhysics
@@ -211,7 +212,7 @@ def load(folder: Path) -> Run:
     if record.get("hash") != content_hash({k: v for k, v in record.items() if k != "hash"}):
         raise BadInput(f"{folder / 'run.json'} was altered after it was written: its hash does not fit.")
     try:
-        plan = from_plain(RunConfig, record.get("plan"), f"{folder / 'run.json'}: plan")
+        plan = from_plain(RunConfig, migrate_config(record.get("plan")), f"{folder / 'run.json'}: plan")
     except RecursionError:
         raise BadInput(f"{folder / 'run.json'}: the plan has too many bases on bases.") from None
     task = get_task(plan.task)

@@ -127,7 +127,10 @@ def _json_row(path: Path) -> dict[str, Any]:
 def _run_fields(data: dict[str, Any]) -> dict[str, Any]:
     plan = data.get("plan")
     parents = [("belief", _nested_text(data, "belief_hash")), ("model", _nested_text(data, "model_hash"))]
-    parents += [(role, _nested_text(plan, name)) for role, name in (("teacher", "teacher"), ("fine-tunes", "initial_run"))]
+    parents += [
+        (role, _nested_text(plan, name))
+        for role, name in (("teacher", "teacher"), ("fine-tunes", "initial_run"), ("fine-tunes", "start"))
+    ]
     parents += [("unit", _nested_text(plan, "unit")), ("failures", _nested_text(plan, "failures"))]
     parents += [("base", h) for h in _base_runs(plan)]
     began = _nested_text(data, "began_as")
@@ -143,7 +146,7 @@ def _base_runs(plan: Any, depth: int = 0) -> Iterator[str]:
     base = plan.get("base") if isinstance(plan, dict) else None
     if isinstance(base, dict) and depth < MAX_BASE_DEPTH:
         yield _nested_text(base, "run")
-        yield from _base_runs(base.get("config"), depth + 1)
+        yield from _base_runs(base.get("config", base.get("plan")), depth + 1)
 
 
 def _comparison_fields(data: dict[str, Any]) -> dict[str, Any]:
