@@ -16,8 +16,6 @@ from isthmus.data import archive
 from isthmus.data.store.rows import StoreItem, is_text
 from isthmus.world import Belief
 
-ParentLink = tuple[str, str]
-"""Role and hash."""
 MAX_PART_BYTES = 64 * 2**20
 UNIT_PARTS = {"unit.json": 2**20, "learned.safetensors": MAX_PART_BYTES}
 """Parts of an archive that say how a unit differs from its model, in the order in which they are hashed."""
